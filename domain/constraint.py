@@ -1,0 +1,119 @@
+"""Where a task may run beyond having room: clusters, zones, labels, taints, neighbours."""
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from domain.ids import Name
+
+TERMS_MAX = 32
+LABEL_VALUE_CHARS_MAX = 253
+
+
+class Operator(StrEnum):
+    """How a label of a machine is compared."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    IN = "in"
+    NOT_IN = "not in"
+    EXISTS = "exists"
+    NOT_EXISTS = "not exists"
+
+
+_ALONE = (Operator.EXISTS, Operator.NOT_EXISTS)
+_SINGLE = (Operator.EQUAL, Operator.NOT_EQUAL)
+
+
+class LabelTerm(BaseModel, frozen=True):
+    """One condition on a label. A missing label meets !=, not in and not exists."""
+
+    key: Name
+    operator: Operator = Operator.EQUAL
+    values: tuple[str, ...] = Field(default=(), max_length=TERMS_MAX)
+
+    @model_validator(mode="after")
+    def _values_suit_the_operator(self) -> Self:
+        if self.operator in _ALONE and self.values:
+            raise ValueError(f"values must be empty with the operator {self.operator}")
+        if self.operator in _SINGLE and len(self.values) != 1:
+            raise ValueError(
+                f"values must hold exactly one value with the operator {self.operator}"
+            )
+        if self.operator not in (*_ALONE, *_SINGLE) and not self.values:
+            raise ValueError(f"values must not be empty with the operator {self.operator}")
+        if any(len(value) > LABEL_VALUE_CHARS_MAX for value in self.values):
+            raise ValueError(f"a value must have at most {LABEL_VALUE_CHARS_MAX} characters")
+        return self
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """True when a machine with these labels meets the condition."""
+        there = labels.get(self.key)
+        match self.operator:
+            case Operator.EXISTS:
+                return there is not None
+            case Operator.NOT_EXISTS:
+                return there is None
+            case Operator.EQUAL | Operator.IN:
+                return there in self.values
+            case Operator.NOT_EQUAL | Operator.NOT_IN:
+                return there not in self.values
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to a task that does not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+
+
+class Taint(BaseModel, frozen=True):
+    """A mark on a machine that repels every task without a matching toleration."""
+
+    key: Name
+    value: str = Field(default="", max_length=LABEL_VALUE_CHARS_MAX)
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
+
+
+class Toleration(BaseModel, frozen=True):
+    """The exception to a taint; without a value it tolerates every value of the key."""
+
+    key: Name
+    value: str | None = Field(default=None, max_length=LABEL_VALUE_CHARS_MAX)
+
+    def tolerates(self, taint: Taint) -> bool:
+        """True when this taint does not repel the task."""
+        return self.key == taint.key and self.value in (None, taint.value)
+
+
+class Spread(StrEnum):
+    """Over which domains tasks of one service are spread (a preference, not a rule)."""
+
+    NONE = "none"
+    MACHINE = "machine"
+    ZONE = "zone"
+    RACK = "rack"
+
+
+class Constraints(BaseModel, frozen=True):
+    """Every rule must hold. Empty means no rule."""
+
+    clusters: tuple[Name, ...] = Field(default=(), max_length=TERMS_MAX)
+    zones: tuple[Name, ...] = Field(default=(), max_length=TERMS_MAX)
+    labels: tuple[LabelTerm, ...] = Field(default=(), max_length=TERMS_MAX)
+    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=TERMS_MAX)
+    service: Name | None = None
+    """The service this task counts to, for the three rules below; bound to its team."""
+    max_per_machine: int | None = Field(default=None, ge=1, le=10_000)
+    """At most so many tasks of the same team and service on one machine; needs `service`."""
+    anti_affinity: tuple[Name, ...] = Field(default=(), max_length=TERMS_MAX)
+    """Services of the same team that must not be on the machine."""
+    spread: Spread = Spread.NONE
+
+    @model_validator(mode="after")
+    def _service_rules_need_a_service(self) -> Self:
+        if self.service is None and self.max_per_machine is not None:
+            raise ValueError("max_per_machine needs service")
+        if self.service is None and self.spread is not Spread.NONE:
+            raise ValueError("spread needs service")
+        return self

@@ -1,0 +1,43 @@
+"""Expected refusals of a request, mapped once to HTTP (api) and once to ApplicationError (workflows)."""
+
+from domain.reasons import Reason
+
+
+class DrystoneError(Exception):
+    """An answer of "no" to a caller; never a bug of ours."""
+
+    code = "refused"
+
+
+class NotFoundError(DrystoneError):
+    """The thing named is not known."""
+
+    code = "not_found"
+
+
+class ConflictError(DrystoneError):
+    """The same key was used before with another body."""
+
+    code = "conflict"
+
+
+class InvalidError(DrystoneError):
+    """The request does not fit; the text names the field and the limit."""
+
+    code = "invalid"
+
+
+class NeverFitsError(DrystoneError):
+    """No machine of the fleet, empty, could hold the task."""
+
+    code = "never_fits"
+
+    def __init__(self, message: str, lost: dict[Reason, int]) -> None:
+        super().__init__(message)
+        self.lost = lost
+
+
+class UnavailableError(DrystoneError):
+    """Something we need (Temporal, the database) cannot be reached now; trying again may help."""
+
+    code = "unavailable"

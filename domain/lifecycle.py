@@ -1,0 +1,387 @@
+"""The task state machine. Everything that changes a task's state is in this file.
+
+`step(state, event)` answers with the next state and the effects to carry out, at most one. An effect is a question to
+the ledger, and its answer is the very next event: in the stages Enqueuing, Settling and Withdrawing nothing else may
+come. Knows nothing of clocks, chance, SQL or Temporal: time and chance are fields of the event.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from domain.attempt import AttemptRecord, Ending, EndKind, Outcome, Phase, StopCause
+from domain.claims import (
+    Enqueue,
+    Enqueued,
+    Finish,
+    LedgerAnswer,
+    LedgerOperation,
+    LiveAttempt,
+    Requeue,
+    Settle,
+    Settled,
+    Then,
+    Withdraw,
+    WithdrawAnswer,
+    WithdrawCause,
+    Withdrawn,
+)
+from domain.protocol import (
+    Cancel,
+    Ended,
+    Expire,
+    Fenced,
+    Placed,
+    Progress,
+    ReRead,
+    Started,
+    StopRequested,
+    TaskMessage,
+)
+from domain.reasons import Reason
+from domain.retry import Spent, backoff, budget_left
+from domain.stages import (
+    ATTEMPTS_SHOWN_MAX,
+    Done,
+    Enqueuing,
+    Offered,
+    Pending,
+    Resting,
+    Running,
+    Settling,
+    Stopping,
+    TaskState,
+    Withdrawing,
+    live_number,
+)
+
+Effects = tuple[LedgerOperation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened: a message from outside or the ledger's answer, when, and a draw in [0, 1)."""
+
+    what: TaskMessage | LedgerAnswer
+    at: datetime
+    chance: float = 0.0
+
+
+class RefusedError(Exception):
+    """The ledger refuses the submission: the workflow fails with a typed error, no row was made."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def begin(state: TaskState, at: datetime) -> tuple[TaskState, Effects]:
+    """The first step of every run: learn from the ledger where the row stands."""
+    enqueue = Enqueue(spec=state.spec, digest=state.digest, not_after=_not_after(state, at), at=at)
+    return state.model_copy(update={"stage": Enqueuing(), "pending_since": at}), (enqueue,)
+
+
+def step(state: TaskState, event: Event) -> tuple[TaskState, Effects]:
+    """The next state and what to ask of the ledger."""
+    match state.stage, event.what:
+        case Enqueuing(), Enqueued() as answer:
+            return _enqueued(state, answer), ()
+        case Settling() as stage, Settled() as answer:
+            return _settled(state, stage, answer, event)
+        case Withdrawing() as stage, Withdrawn() as answer:
+            return _withdrawn(state, stage, answer), ()
+        case Enqueuing() | Settling() | Withdrawing(), _:
+            raise AssertionError(f"{event.what!r} came while the ledger was asked: {state.stage!r}")
+        case _, Enqueued() | Settled() | Withdrawn():
+            raise AssertionError(f"{event.what!r} answers nothing that was asked: {state.stage!r}")
+        case (
+            Done(),
+            Ended() | Started() | Progress() | Fenced() | Placed() | StopRequested(),
+        ):
+            return _counted_late(state), ()
+        case Done(), _:
+            return state, ()
+        case _, ReRead():
+            return begin(state, event.at)
+        case Pending() | Offered() | Running() | Stopping(), Cancel() as cancel:
+            return _cancel(state, cancel, event.at)
+        case Pending(), Expire():
+            outcome = Outcome(phase=Phase.EXPIRED, reason=Reason.QUEUE_TIMEOUT, number=state.closed)
+            return _withdraw(state, WithdrawCause.EXPIRE, outcome, event.at)
+        case _, Expire():
+            return state, ()
+        case _, Ended() as report:
+            return _ended(state, report, event)
+        case _, Fenced() as fenced:
+            return _fenced(state, fenced, event)
+        case _, (Placed() | Started() | Progress() | StopRequested()) as report:
+            return _shown(state, report), ()
+    raise AssertionError((state.stage, event.what))
+
+
+def check(state: TaskState) -> None:
+    """What must hold after every step."""
+    number = live_number(state.stage)
+    assert state.closed >= 0
+    assert number is None or number > state.closed, (number, state.closed)
+    assert len(state.attempts) <= ATTEMPTS_SHOWN_MAX
+    assert [a.number for a in state.attempts] == sorted({a.number for a in state.attempts})
+    if isinstance(state.stage, Done):
+        assert state.stage.outcome.phase.final
+
+
+# --- answers of the ledger --------------------------------------------------------------------
+
+
+def _enqueued(state: TaskState, answer: Enqueued) -> TaskState:
+    if answer.refusal is not None:
+        raise RefusedError(answer.refusal.code, answer.refusal.message)
+    state = state.model_copy(update={"closed": max(state.closed, answer.closed)})
+    if answer.final is not None:
+        return state.model_copy(update={"stage": Done(outcome=answer.final)})
+    stage = Pending() if answer.live is None else _adopted(answer.live)
+    return state.model_copy(update={"stage": stage})
+
+
+def _adopted(live: LiveAttempt) -> Resting:
+    place: dict[str, Any] = {
+        "number": live.number,
+        "cluster": live.cluster,
+        "machine": live.machine,
+    }
+    if live.stop_cause is not None:
+        return Stopping(**place, cause=live.stop_cause)
+    return Running(**place) if live.admitted else Offered(**place)
+
+
+def _settled(
+    state: TaskState, stage: Settling, answer: Settled, event: Event
+) -> tuple[TaskState, Effects]:
+    settle = stage.settle
+    if answer.final is not None and not answer.mine:
+        return state.model_copy(update={"stage": Done(outcome=answer.final)}), ()
+    if not answer.mine:
+        back = _counted_late(state.model_copy(update={"stage": _still(stage.back, answer.closed)}))
+        back = back.model_copy(update={"closed": max(state.closed, answer.closed)})
+        return _late_success(back, settle.number, settle.ending, event.at)
+    record = AttemptRecord(
+        number=settle.number,
+        cluster=settle.cluster,
+        machine=stage.machine,
+        started_at=stage.started_at,
+        ended_at=settle.at,
+        ending=settle.ending,
+    )
+    after = Done(outcome=settle.then.outcome) if isinstance(settle.then, Finish) else Pending()
+    return (
+        _recorded(state, record).model_copy(
+            update={
+                "stage": after,
+                "closed": max(state.closed, settle.number),
+                "spent": stage.spent,
+                "pending_since": settle.at,
+            }
+        ),
+        (),
+    )
+
+
+def _still(back: Resting, closed: int) -> Resting:
+    """The stage to go back to: a live attempt whose number turned out to be closed is not live."""
+    number = live_number(back)
+    return Pending() if number is not None and number <= closed else back
+
+
+def _withdrawn(state: TaskState, stage: Withdrawing, answer: Withdrawn) -> TaskState:
+    match answer.answer:
+        case WithdrawAnswer.WITHDRAWN | WithdrawAnswer.ABANDONED | WithdrawAnswer.FINAL:
+            assert answer.final is not None, answer
+            return state.model_copy(update={"stage": Done(outcome=answer.final)})
+        case WithdrawAnswer.STOPPING:
+            assert answer.live is not None, answer
+            late = stage.withdraw.cause is WithdrawCause.LATE_SUCCESS
+            stopping = Stopping(
+                number=answer.live.number,
+                cluster=answer.live.cluster,
+                machine=answer.live.machine,
+                cause=StopCause.SUPERSEDED if late else StopCause.CANCEL,
+                then=stage.withdraw.outcome if late else None,
+            )
+            return state.model_copy(update={"stage": stopping})
+        case WithdrawAnswer.NO_EFFECT:
+            return state.model_copy(update={"stage": stage.back})
+
+
+# --- messages ---------------------------------------------------------------------------------
+
+
+def _shown(state: TaskState, report: Placed | Started | Progress | StopRequested) -> TaskState:
+    """These reports change only what is shown."""
+    number, stage = report.number, state.stage
+    if number <= state.closed or number < (live_number(stage) or 0):
+        return _counted_late(state)
+    place: dict[str, Any] = {"number": number, "cluster": report.cluster, "machine": report.machine}
+    match report, stage:
+        case StopRequested(), _:
+            kept = isinstance(stage, Stopping) and stage.number == number
+            return state if kept else _at(state, Stopping(**place, cause=report.cause))
+        case _, Stopping() if stage.number == number:
+            return state
+        case Placed(), Running() if stage.number == number:
+            return state
+        case Placed(), _:
+            return _at(state, Offered(**place))
+        case Progress(), _:
+            return _at(state, Running(**place, note=report.note))
+        case _, _:
+            return _at(state, Running(**place))
+
+
+def _at(state: TaskState, stage: Resting) -> TaskState:
+    return state.model_copy(update={"stage": stage})
+
+
+def _cancel(state: TaskState, cancel: Cancel, at: datetime) -> tuple[TaskState, Effects]:
+    if state.cancelled and not cancel.abandon:
+        return state, ()
+    reason = Reason.MAY_STILL_RUN if cancel.abandon else Reason.CANCELLED_BY_USER
+    outcome = Outcome(
+        phase=Phase.CANCELLED,
+        reason=reason if live_number(state.stage) else Reason.CANCELLED_BY_USER,
+        number=state.closed,
+        detail=f"by {cancel.by}" if cancel.by else "",
+    )
+    wished = state.model_copy(update={"cancelled": True})
+    return _withdraw(wished, WithdrawCause.CANCEL, outcome, at, abandon=cancel.abandon)
+
+
+def _withdraw(
+    state: TaskState,
+    cause: WithdrawCause,
+    outcome: Outcome,
+    at: datetime,
+    abandon: bool = False,
+) -> tuple[TaskState, Effects]:
+    assert isinstance(state.stage, Pending | Offered | Running | Stopping), state.stage
+    ask = Withdraw(key=state.spec.key, cause=cause, outcome=outcome, abandon=abandon, at=at)
+    return state.model_copy(update={"stage": Withdrawing(back=state.stage, withdraw=ask)}), (ask,)
+
+
+def _ended(state: TaskState, report: Ended, event: Event) -> tuple[TaskState, Effects]:
+    if report.number <= state.closed:
+        known = next((a for a in state.attempts if a.number == report.number), None)
+        if known is not None and known.ending is not None and _releases(known.ending):
+            return _counted_late(
+                state
+            ), ()  # A repeated report: its room was released with the first.
+        keep = Requeue(
+            not_before=event.at
+        )  # Never used: a late settle changes nothing of the task.
+        return _settle(state, report, report.ending, keep, event, state.spent, late=True)
+    then, spent = _decide(state, report.number, report.ending, event)
+    return _settle(state, report, report.ending, then, event, spent)
+
+
+def _fenced(state: TaskState, fenced: Fenced, event: Event) -> tuple[TaskState, Effects]:
+    if fenced.number <= state.closed:
+        return _counted_late(state), ()
+    ending = Ending(kind=EndKind.FENCED, reason=fenced.reason)
+    then, spent = _decide(state, fenced.number, ending, event)
+    return _settle(state, fenced, ending, then, event, spent)
+
+
+def _settle(
+    state: TaskState,
+    report: Ended | Fenced,
+    ending: Ending,
+    then: Then,
+    event: Event,
+    spent: Spent,
+    late: bool = False,
+) -> tuple[TaskState, Effects]:
+    assert isinstance(state.stage, Pending | Offered | Running | Stopping), state.stage
+    ask = Settle(
+        key=state.spec.key,
+        number=report.number,
+        cluster=report.cluster,
+        ending=ending,
+        then=then,
+        at=event.at,
+        late=late,
+    )
+    stage = Settling(
+        back=state.stage,
+        settle=ask,
+        spent=spent,
+        machine=report.machine,
+        started_at=report.started_at if isinstance(report, Ended) else None,
+    )
+    return state.model_copy(update={"stage": stage}), (ask,)
+
+
+def _releases(ending: Ending) -> bool:
+    return ending.kind not in (EndKind.FENCED, EndKind.ABANDONED)
+
+
+# --- decisions --------------------------------------------------------------------------------
+
+
+def _decide(state: TaskState, number: int, ending: Ending, event: Event) -> tuple[Then, Spent]:
+    """What follows the end of an open attempt: the end of the task, or waiting again."""
+    if isinstance(state.stage, Stopping) and state.stage.then is not None:
+        return Finish(outcome=state.stage.then), state.spent
+    if ending.success:
+        return Finish(
+            outcome=Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=number)
+        ), state.spent
+    if ending.stop_cause is StopCause.WORKFLOW_GONE:
+        gone = Outcome(phase=Phase.CANCELLED, reason=Reason.WORKFLOW_GONE, number=number)
+        return Finish(outcome=gone), state.spent
+    if state.cancelled or ending.stop_cause is StopCause.CANCEL:
+        cancelled = Outcome(
+            phase=Phase.CANCELLED,
+            reason=Reason.CANCELLED_BY_USER,
+            exit_code=ending.exit_code,
+            number=number,
+        )
+        return Finish(outcome=cancelled), state.spent
+    spent = state.spent.charged(ending.cause)
+    if not budget_left(state.spec.retries, spent, ending.cause):
+        failed = Outcome(
+            phase=Phase.FAILED,
+            reason=ending.reason or Reason.BUDGET_SPENT,
+            exit_code=ending.exit_code,
+            number=number,
+            detail=ending.detail or f"{spent.of(ending.cause)} ended by {ending.cause}",
+        )
+        return Finish(outcome=failed), spent
+    wait = backoff(state.spec.retries, spent, ending.cause, event.chance)
+    not_before = event.at + wait
+    return Requeue(not_before=not_before, not_after=_not_after(state, not_before)), spent
+
+
+def _late_success(
+    state: TaskState, number: int, ending: Ending, at: datetime
+) -> tuple[TaskState, Effects]:
+    """An idempotent task may take the success of a closed number; the replacement is stopped."""
+    wanted = ending.success and state.spec.accept_late_success and not state.cancelled
+    superseded = isinstance(state.stage, Stopping) and state.stage.then is not None
+    if not wanted or superseded:
+        return state, ()
+    outcome = Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=number, detail="late success")
+    return _withdraw(state, WithdrawCause.LATE_SUCCESS, outcome, at)
+
+
+def _not_after(state: TaskState, since: datetime) -> datetime | None:
+    timeout_s = state.spec.queue_timeout_s
+    return None if timeout_s is None else since + timedelta(seconds=timeout_s)
+
+
+def _counted_late(state: TaskState) -> TaskState:
+    return state.model_copy(update={"late": state.late + 1})
+
+
+def _recorded(state: TaskState, record: AttemptRecord) -> TaskState:
+    others = [a for a in state.attempts if a.number != record.number]
+    kept = sorted([*others, record], key=lambda a: a.number)[-ATTEMPTS_SHOWN_MAX:]
+    return state.model_copy(update={"attempts": tuple(kept)})

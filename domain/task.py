@@ -1,0 +1,126 @@
+"""What a team asks for: the specification of a task, its limits and its digest."""
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    field_validator,
+)
+
+from domain.constraint import Constraints
+from domain.ids import TaskId, TaskKey, TeamName, task_key
+from domain.priority import Band
+from domain.resources import Resources
+from domain.retry import Retries
+
+COMMAND_WORDS_MAX = 1_000
+COMMAND_BYTES_MAX = 120_000
+ENV_NAMES_MAX = 500
+ENV_NAME_CHARS_MAX = 200
+ENV_VALUE_BYTES_MAX = 120_000
+"""Linux refuses one environment string of 131,072 bytes or more (MAX_ARG_STRLEN)."""
+SPEC_BYTES_MAX = 256 * 1024
+"""Largest submission in bytes of JSON, far below Temporal's 2 MB for a payload."""
+GRACE_S_MAX = 3_600
+RUN_TIMEOUT_S_MAX = 366 * 86_400
+
+
+class OnLoss(StrEnum):
+    """What happens to a running attempt whose cluster or machine went silent."""
+
+    REPLACE_AFTER_FENCE = "replace_after_fence"
+    WAIT = "wait"
+    REPLACE_AT_ONCE = "replace_at_once"
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+def _band(written: Any) -> Any:
+    if isinstance(written, str):
+        if written.upper() in Band.__members__:
+            return Band[written.upper()]
+        raise ValueError(f"must be one of {', '.join(Band.__members__)}")
+    return written
+
+
+Text = Annotated[str, BeforeValidator(lambda v: _no_nul(v) if isinstance(v, str) else v)]
+EnvName = Annotated[
+    str,
+    StringConstraints(
+        min_length=1, max_length=ENV_NAME_CHARS_MAX, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"
+    ),
+]
+
+
+class Simulated(BaseModel, frozen=True):
+    """What the simulated driver plays: how long the task lasts and how it ends."""
+
+    duration_ms: int = Field(default=1_000, ge=0, le=366 * 86_400_000)
+    exit_code: int = Field(default=0, ge=0, le=255)
+
+
+class TaskSpec(BaseModel, frozen=True):
+    """One unit of work, complete: the workflow's input, the ledger's row and the agent's offer."""
+
+    team: TeamName = "default"
+    id: TaskId
+    command: tuple[Text, ...] = Field(min_length=1, max_length=COMMAND_WORDS_MAX)
+    env: dict[EnvName, Text] = Field(default_factory=dict, max_length=ENV_NAMES_MAX)
+    working_dir: Text | None = Field(default=None, max_length=4_000)
+    """Where the command runs; without it, a fresh folder per attempt."""
+    resources: Resources = Resources(cpu_milli=1_000, memory_mib=512)
+    constraints: Constraints = Constraints()
+    priority: Annotated[Band, BeforeValidator(_band)] = Band.NORMAL
+    retries: Retries = Retries()
+    queue_timeout_s: int | None = Field(default=None, ge=1, le=RUN_TIMEOUT_S_MAX)
+    """Longest time waiting for a machine, each time it waits; then EXPIRED."""
+    run_timeout_s: int | None = Field(default=None, ge=1, le=RUN_TIMEOUT_S_MAX)
+    """Longest run of one attempt, from the child's start; frozen time does not count."""
+    grace_s: int = Field(default=30, ge=0, le=GRACE_S_MAX)
+    """Between the stop signal and the kill."""
+    on_loss: OnLoss = OnLoss.REPLACE_AFTER_FENCE
+    accept_late_success: bool = False
+    simulated: Simulated | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _command_is_short_enough(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if not command[0]:
+            raise ValueError("the first word must not be empty")
+        if any(len(word.encode()) > COMMAND_BYTES_MAX for word in command):
+            raise ValueError(f"a word must have at most {COMMAND_BYTES_MAX} bytes")
+        return command
+
+    @field_validator("env")
+    @classmethod
+    def _values_are_short_enough(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if len(value.encode()) > ENV_VALUE_BYTES_MAX:
+                raise ValueError(f"{name} must have at most {ENV_VALUE_BYTES_MAX} bytes")
+            if name.startswith("DRYSTONE_"):
+                raise ValueError(f"{name}: names that begin with DRYSTONE_ are set by Drystone")
+        return env
+
+    @property
+    def key(self) -> TaskKey:
+        """`<team>/<id>`."""
+        return task_key(self.team, self.id)
+
+
+class SubmitTask(TaskSpec, frozen=True, extra="forbid"):
+    """What people send, over REST or as a workflow's input: unknown fields are errors."""
+
+
+def body_digest(spec: TaskSpec) -> str:
+    """Hex digest of the meaning of a submission: equal for bodies that ask for the same."""
+    canonical = TaskSpec.model_validate(spec.model_dump()).model_dump_json()
+    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
