@@ -1,4 +1,4 @@
-"""How an attempt ends, and how a task ends. An ending is news of one attempt; an outcome is final."""
+"""How an attempt ends (news of one attempt) and how a task ends (its outcome, for ever)."""
 
 from datetime import datetime
 from enum import StrEnum

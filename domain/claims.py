@@ -1,4 +1,4 @@
-"""The ledger's words: what is asked of it, and what it answers. The same models travel to activities."""
+"""The ledger's words: what is asked of it and what it answers, here and over Temporal."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -69,7 +69,7 @@ class Enqueued(BaseModel, frozen=True):
 
 
 class Settle(BaseModel, frozen=True):
-    """Close a number with its ending. `late`: the asker knows that it is closed; only release room."""
+    """Close a number with its ending. `late`: it is known to be closed; only release room."""
 
     kind: Literal["settle"] = "settle"
     key: str
@@ -100,7 +100,7 @@ class WithdrawCause(StrEnum):
 
 
 class Withdraw(BaseModel, frozen=True):
-    """Compare-and-set: still pending = final now; already claimed = a stop order (not for EXPIRE)."""
+    """Still pending = final now; already claimed = a stop order (not for EXPIRE)."""
 
     kind: Literal["withdraw"] = "withdraw"
     key: str

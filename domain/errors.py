@@ -1,4 +1,4 @@
-"""Expected refusals of a request, mapped once to HTTP (api) and once to ApplicationError (workflows)."""
+"""Expected refusals of a request, mapped once to HTTP and once to ApplicationError."""
 
 from domain.reasons import Reason
 

@@ -88,7 +88,7 @@ def attempt_hash(attempt: str) -> int:
 
 
 def task_id_of_key(client_key: str) -> str:
-    """The task id that stands for a client's idempotency key: the key itself where it is a legal id."""
+    """The task id that stands for a client's key: the key itself where it is a legal id."""
     if len(client_key) <= TASK_ID_CHARS_MAX and _TASK_ID.fullmatch(client_key):
         return client_key
     return "key-" + hashlib.blake2b(client_key.encode(), digest_size=16).hexdigest()

@@ -1,7 +1,8 @@
 """Messages between scheduler, agents and keepers: versioned, attempt-scoped, safe to repeat.
 
-Every message travels in an envelope `{"v": 1, "sender": ..., "seq": ..., "message": {"kind": ...}}`. A reader ignores
-fields it does not know and counts a message that does not fit (`read_*` return None), it never drops one silently.
+Every message travels in an envelope `{"v": 1, "sender": ..., "seq": ..., "message": {"kind": ...}}`.
+A reader ignores fields it does not know and counts a message that does not fit (`read_*` return
+None); it never drops one silently.
 """
 
 from datetime import datetime
@@ -104,7 +105,7 @@ TaskMessage = Annotated[
 
 
 class RunningDigest(BaseModel, frozen=True):
-    """What runs on one machine, in 16 bytes: how many attempts, and the xor of their 64-bit hashes."""
+    """What runs on one machine: how many attempts, and the xor of their 64-bit hashes."""
 
     machine: str
     count: int
@@ -208,8 +209,11 @@ class StopOrder(BaseModel, frozen=True):
 
 
 class Inquiry(BaseModel, frozen=True):
-    """A workflow adopted this attempt and may have missed its report: send the ending again if it has ended;
-    report it lost (ATTEMPT_UNKNOWN) if neither agent nor keeper knows it."""
+    """A workflow adopted this attempt and may have missed its report.
+
+    Send the ending again if it has ended; report it lost (ATTEMPT_UNKNOWN) if neither agent nor
+    keeper knows it.
+    """
 
     kind: Literal["inquiry"] = "inquiry"
     key: str
@@ -233,8 +237,9 @@ class OrderAnswer(BaseModel, frozen=True):
     """The agent's word on one order.
 
     admitted: the attempt is journalled and will be started (or runs, or has ended and is reported);
-    refused: an Ended report of kind refused follows; taken: a stop or inquiry is journalled, an Ended report follows
-    when there is something to report. `stale`: the order was of an older epoch and did nothing; it comes again.
+    refused: an Ended report of kind refused follows; taken: a stop or inquiry is journalled, an Ended
+    report follows when there is something to report. `stale`: the order was of an older epoch and did
+    nothing; it comes again.
     """
 
     key: str
@@ -253,17 +258,17 @@ class DeliveryAnswer(BaseModel, frozen=True):
 
 
 class Grant(BaseModel, frozen=True):
-    """Begins a lease after silence or restart: the new epoch and every closed number that may still be held there."""
+    """Begins a lease after silence or restart: the new epoch, and the closed numbers held there."""
 
     v: int = PROTOCOL_VERSION
     cluster: str
     epoch: int
     closed: tuple[str, ...]
-    """Attempt ids whose reports no longer count: kill them without a thaw, then report them ended."""
+    """Attempt ids whose reports no longer count: kill them unthawed, then report them ended."""
 
 
 class GrantAnswer(BaseModel, frozen=True):
-    """Which of the closed attempts are certainly not running any more (ended, or never were there)."""
+    """Which of the closed attempts certainly do not run (ended, or never were there)."""
 
     instance: str
     epoch: int
@@ -304,7 +309,7 @@ class LeaseAnswer(BaseModel, frozen=True):
 
 
 class KeeperGrant(BaseModel, frozen=True):
-    """Begins a keeper's lease: thaw what is open, kill what is closed. Counted from the keeper's question."""
+    """Begins a keeper's lease, counted from its question: thaw what is open, kill what is closed."""
 
     kind: Literal["grant"] = "grant"
     question: int
@@ -325,7 +330,7 @@ class StartAttempt(BaseModel, frozen=True):
 
 
 class StopAttempt(BaseModel, frozen=True):
-    """Stop the tree: signal, grace, kill. For an unknown attempt: leave a tombstone and say stopped."""
+    """Stop the tree: signal, grace, kill. Unknown attempt: leave a tombstone and say stopped."""
 
     kind: Literal["stop"] = "stop"
     attempt: str
@@ -341,7 +346,7 @@ class Forget(BaseModel, frozen=True):
 
 
 class LogQuestion(BaseModel, frozen=True):
-    """A chunk of an attempt's output. `offset` in bytes of everything ever written to the stream."""
+    """A chunk of an attempt's output; `offset` in bytes of everything ever written to it."""
 
     kind: Literal["log_question"] = "log_question"
     question: int
@@ -352,7 +357,7 @@ class LogQuestion(BaseModel, frozen=True):
 
 
 class LogAnswer(BaseModel, frozen=True):
-    """`data` is base64; `first` > offset asked when older output was rotated away; `ended`: no more will come."""
+    """`data` is base64; `first` > offset asked: older output was rotated away; `ended`: no more."""
 
     kind: Literal["log_answer"] = "log_answer"
     question: int

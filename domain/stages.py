@@ -1,4 +1,4 @@
-"""The state of one task between events: a union of stages, each with only the fields valid in it."""
+"""The state of one task: a union of stages, each with only the fields valid in it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -42,7 +42,7 @@ class Running(BaseModel, frozen=True):
 
 
 class Stopping(BaseModel, frozen=True):
-    """A stop order stands for the live attempt. `then`: recorded in place of its ending (late success)."""
+    """A stop order stands for the attempt. `then`: recorded in place of its ending."""
 
     kind: Literal["stopping"] = "stopping"
     number: int
