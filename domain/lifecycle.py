@@ -1,9 +1,9 @@
 """The task state machine. Everything that changes a task's state is in this file.
 
-`step(state, event)` answers with the next state and the effects to carry out, at most one. An effect
-is a question to the ledger, and its answer is the very next event: in the stages Enqueuing, Settling
-and Withdrawing nothing else may come. Knows nothing of clocks, chance, SQL or Temporal: time and
-chance are fields of the event.
+`step(state, event)` answers with the next state and the effects to carry out, at most one. An
+effect is a question to the ledger, and its answer is the very next event: in the stages Enqueuing,
+Settling and Withdrawing nothing else may come. Knows nothing of clocks, chance, SQL or Temporal:
+time and chance are fields of the event.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Messages between scheduler, agents and keepers: versioned, attempt-scoped, safe to repeat.
 
-Every message travels in an envelope `{"v": 1, "sender": ..., "seq": ..., "message": {"kind": ...}}`.
+A message travels in an envelope `{"v": 1, "sender": ..., "seq": ..., "message": {"kind": ...}}`.
 A reader ignores fields it does not know and counts a message that does not fit (`read_*` return
 None); it never drops one silently.
 """
@@ -237,9 +237,9 @@ class OrderAnswer(BaseModel, frozen=True):
     """The agent's word on one order.
 
     admitted: the attempt is journalled and will be started (or runs, or has ended and is reported);
-    refused: an Ended report of kind refused follows; taken: a stop or inquiry is journalled, an Ended
-    report follows when there is something to report. `stale`: the order was of an older epoch and did
-    nothing; it comes again.
+    refused: an Ended report of kind refused follows; taken: a stop or inquiry is journalled, an
+    Ended report follows when there is something to report. `stale`: the order was of an older
+    epoch and did nothing; it comes again.
     """
 
     key: str
@@ -309,7 +309,7 @@ class LeaseAnswer(BaseModel, frozen=True):
 
 
 class KeeperGrant(BaseModel, frozen=True):
-    """Begins a keeper's lease, counted from its question: thaw what is open, kill what is closed."""
+    """Begins a keeper's lease, counted from its question: thaw the open, kill the closed."""
 
     kind: Literal["grant"] = "grant"
     question: int
