@@ -285,7 +285,7 @@ class KeeperHello(BaseModel, frozen=True):
     v: int = PROTOCOL_VERSION
     machine: MachineReport
     epoch: int
-    """Of the last grant; 0 when none."""
+    """Of the lease it holds; 0 when none was granted or it has passed: only a grant helps."""
     live: tuple[str, ...]
     """Attempt ids that are running or frozen."""
     token: str = ""
@@ -296,6 +296,8 @@ class LeaseQuestion(BaseModel, frozen=True):
 
     kind: Literal["lease_question"] = "lease_question"
     question: int
+    epoch: int = 0
+    """Of the lease it holds; 0 when none was granted or it has passed: answer with a grant."""
     running: tuple[str, ...] = ()
 
 
