@@ -53,7 +53,7 @@ class Fleet:
         agent = self.folder / "agent"
         self.commands = {
             "temporal": dev_server_command(
-                db_path=self.folder / "temporal.db", port=self.temporal_port, headless=True
+                db_path=self.folder / "temporal.db", port=self.temporal_port, ui_port=None
             ),
             "worker": [*module, "worker"],
             "api": [*module, "api"],
