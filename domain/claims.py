@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from domain.attempt import Ending, Outcome, StopCause
 from domain.reasons import Reason
+from domain.retry import Spent
 from domain.task import TaskSpec
 
 
@@ -66,6 +67,8 @@ class Enqueued(BaseModel, frozen=True):
     live: LiveAttempt | None = None
     final: Outcome | None = None
     refusal: SubmitRefusal | None = None
+    spent: Spent = Spent()
+    """Attempts that ended so far, by cause, as the ledger knows them: a new run goes on there."""
 
 
 class Settle(BaseModel, frozen=True):

@@ -7,9 +7,10 @@ time and chance are fields of the event.
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from domain.aftermath import wait_limit, what_follows
 from domain.attempt import AttemptRecord, Ending, EndKind, Outcome, Phase, StopCause
 from domain.claims import (
     Enqueue,
@@ -40,7 +41,7 @@ from domain.protocol import (
     TaskMessage,
 )
 from domain.reasons import Reason
-from domain.retry import Spent, backoff, budget_left
+from domain.retry import Spent
 from domain.stages import (
     ATTEMPTS_SHOWN_MAX,
     Done,
@@ -50,6 +51,7 @@ from domain.stages import (
     Resting,
     Running,
     Settling,
+    Stage,
     Stopping,
     TaskState,
     Withdrawing,
@@ -78,15 +80,17 @@ class RefusedError(Exception):
 
 def begin(state: TaskState, at: datetime) -> tuple[TaskState, Effects]:
     """The first step of every run: learn from the ledger where the row stands."""
-    enqueue = Enqueue(spec=state.spec, digest=state.digest, not_after=_not_after(state, at), at=at)
-    return state.model_copy(update={"stage": Enqueuing(), "pending_since": at}), (enqueue,)
+    enqueue = Enqueue(spec=state.spec, digest=state.digest, not_after=wait_limit(state, at), at=at)
+    then = state.stage.then if isinstance(state.stage, Stopping | Enqueuing) else None
+    asking = {"stage": Enqueuing(then=then), "pending_since": at}
+    return state.model_copy(update=asking), (enqueue,)
 
 
 def step(state: TaskState, event: Event) -> tuple[TaskState, Effects]:
     """The next state and what to ask of the ledger."""
     match state.stage, event.what:
-        case Enqueuing(), Enqueued() as answer:
-            return _enqueued(state, answer), ()
+        case Enqueuing() as stage, Enqueued() as answer:
+            return _enqueued(state, stage, answer, event.at)
         case Settling() as stage, Settled() as answer:
             return _settled(state, stage, answer, event)
         case Withdrawing() as stage, Withdrawn() as answer:
@@ -106,11 +110,10 @@ def step(state: TaskState, event: Event) -> tuple[TaskState, Effects]:
             return begin(state, event.at)
         case Pending() | Offered() | Running() | Stopping(), Cancel() as cancel:
             return _cancel(state, cancel, event.at)
-        case Pending(), Expire():
+        case _, Expire():
+            # Asked whatever the stage is: the row decides, and a claimed one answers "no effect".
             outcome = Outcome(phase=Phase.EXPIRED, reason=Reason.QUEUE_TIMEOUT, number=state.closed)
             return _withdraw(state, WithdrawCause.EXPIRE, outcome, event.at)
-        case _, Expire():
-            return state, ()
         case _, Ended() as report:
             return _ended(state, report, event)
         case _, Fenced() as fenced:
@@ -134,24 +137,43 @@ def check(state: TaskState) -> None:
 # --- answers of the ledger --------------------------------------------------------------------
 
 
-def _enqueued(state: TaskState, answer: Enqueued) -> TaskState:
+def _enqueued(
+    state: TaskState, asked: Enqueuing, answer: Enqueued, at: datetime
+) -> tuple[TaskState, Effects]:
     if answer.refusal is not None:
         raise RefusedError(answer.refusal.code, answer.refusal.message)
-    state = state.model_copy(update={"closed": max(state.closed, answer.closed)})
+    live = answer.live
+    state = state.model_copy(
+        update={
+            "closed": max(state.closed, answer.closed),
+            "spent": state.spent.at_least(answer.spent),
+            "cancelled": state.cancelled or _told_to_cancel(live),
+        }
+    )
     if answer.final is not None:
-        return state.model_copy(update={"stage": Done(outcome=answer.final)})
-    stage = Pending() if answer.live is None else _adopted(answer.live)
-    return state.model_copy(update={"stage": stage})
+        return _at(state, Done(outcome=answer.final)), ()
+    state = _at(state, Pending() if live is None else _adopted(live, asked.then))
+    if state.cancelled and not _told_to_cancel(live):
+        # The wish outlived the row's memory of it: the number it stopped was closed otherwise.
+        return _cancel(state.model_copy(update={"cancelled": False}), Cancel(), at)
+    if asked.then is not None and live is None:
+        return _withdraw(state, WithdrawCause.LATE_SUCCESS, asked.then, at)
+    return state, ()
 
 
-def _adopted(live: LiveAttempt) -> Resting:
+def _told_to_cancel(live: LiveAttempt | None) -> bool:
+    return live is not None and live.stop_cause is StopCause.CANCEL
+
+
+def _adopted(live: LiveAttempt, then: Outcome | None) -> Resting:
     place: dict[str, Any] = {
         "number": live.number,
         "cluster": live.cluster,
         "machine": live.machine,
     }
     if live.stop_cause is not None:
-        return Stopping(**place, cause=live.stop_cause)
+        kept = None if live.stop_cause is StopCause.CANCEL else then
+        return Stopping(**place, cause=live.stop_cause, then=kept)
     return Running(**place) if live.admitted else Offered(**place)
 
 
@@ -159,10 +181,12 @@ def _settled(
     state: TaskState, stage: Settling, answer: Settled, event: Event
 ) -> tuple[TaskState, Effects]:
     settle = stage.settle
-    if answer.final is not None and not answer.mine:
-        return state.model_copy(update={"stage": Done(outcome=answer.final)}), ()
-    if not answer.mine:
-        back = _counted_late(state.model_copy(update={"stage": _still(stage.back, answer.closed)}))
+    # A late settle only releases room: even a ledger that knows it again decides nothing by it.
+    mine = answer.mine and not settle.late
+    if answer.final is not None and not mine:
+        return _at(state, Done(outcome=answer.final)), ()
+    if not mine:
+        back = _counted_late(_at(state, _still(stage.back, answer.closed)))
         back = back.model_copy(update={"closed": max(state.closed, answer.closed)})
         return _late_success(back, settle.number, settle.ending, event.at)
     record = AttemptRecord(
@@ -238,7 +262,7 @@ def _shown(state: TaskState, report: Placed | Started | Progress | StopRequested
             return _at(state, Running(**place))
 
 
-def _at(state: TaskState, stage: Resting) -> TaskState:
+def _at(state: TaskState, stage: Stage) -> TaskState:
     return state.model_copy(update={"stage": stage})
 
 
@@ -272,22 +296,23 @@ def _ended(state: TaskState, report: Ended, event: Event) -> tuple[TaskState, Ef
     if report.number <= state.closed:
         known = next((a for a in state.attempts if a.number == report.number), None)
         if known is not None and known.ending is not None and _releases(known.ending):
-            return _counted_late(
-                state
-            ), ()  # A repeated report: its room was released with the first.
-        keep = Requeue(
-            not_before=event.at
-        )  # Never used: a late settle changes nothing of the task.
+            # A repeated report: its room was released with the first.
+            return _counted_late(state), ()
+        # `then` is never used: a late settle changes nothing of the task.
+        keep = Requeue(not_before=event.at)
         return _settle(state, report, report.ending, keep, event, state.spent, late=True)
-    then, spent = _decide(state, report.number, report.ending, event)
+    then, spent = what_follows(state, report.number, report.ending, event.at, event.chance)
     return _settle(state, report, report.ending, then, event, spent)
 
 
 def _fenced(state: TaskState, fenced: Fenced, event: Event) -> tuple[TaskState, Effects]:
-    if fenced.number <= state.closed:
+    recorded = any(a.number == fenced.number for a in state.attempts)
+    if recorded or fenced.number < state.closed:
         return _counted_late(state), ()
+    # The last closed number is asked about too: when a report overtook the hint and was answered
+    # "late", the row still waits for this very settle.
     ending = Ending(kind=EndKind.FENCED, reason=fenced.reason)
-    then, spent = _decide(state, fenced.number, ending, event)
+    then, spent = what_follows(state, fenced.number, ending, event.at, event.chance)
     return _settle(state, fenced, ending, then, event, spent)
 
 
@@ -324,43 +349,6 @@ def _releases(ending: Ending) -> bool:
     return ending.kind not in (EndKind.FENCED, EndKind.ABANDONED)
 
 
-# --- decisions --------------------------------------------------------------------------------
-
-
-def _decide(state: TaskState, number: int, ending: Ending, event: Event) -> tuple[Then, Spent]:
-    """What follows the end of an open attempt: the end of the task, or waiting again."""
-    if isinstance(state.stage, Stopping) and state.stage.then is not None:
-        return Finish(outcome=state.stage.then), state.spent
-    if ending.success:
-        return Finish(
-            outcome=Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=number)
-        ), state.spent
-    if ending.stop_cause is StopCause.WORKFLOW_GONE:
-        gone = Outcome(phase=Phase.CANCELLED, reason=Reason.WORKFLOW_GONE, number=number)
-        return Finish(outcome=gone), state.spent
-    if state.cancelled or ending.stop_cause is StopCause.CANCEL:
-        cancelled = Outcome(
-            phase=Phase.CANCELLED,
-            reason=Reason.CANCELLED_BY_USER,
-            exit_code=ending.exit_code,
-            number=number,
-        )
-        return Finish(outcome=cancelled), state.spent
-    spent = state.spent.charged(ending.cause)
-    if not budget_left(state.spec.retries, spent, ending.cause):
-        failed = Outcome(
-            phase=Phase.FAILED,
-            reason=ending.reason or Reason.BUDGET_SPENT,
-            exit_code=ending.exit_code,
-            number=number,
-            detail=ending.detail or f"{spent.of(ending.cause)} ended by {ending.cause}",
-        )
-        return Finish(outcome=failed), spent
-    wait = backoff(state.spec.retries, spent, ending.cause, event.chance)
-    not_before = event.at + wait
-    return Requeue(not_before=not_before, not_after=_not_after(state, not_before)), spent
-
-
 def _late_success(
     state: TaskState, number: int, ending: Ending, at: datetime
 ) -> tuple[TaskState, Effects]:
@@ -371,11 +359,6 @@ def _late_success(
         return state, ()
     outcome = Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=number, detail="late success")
     return _withdraw(state, WithdrawCause.LATE_SUCCESS, outcome, at)
-
-
-def _not_after(state: TaskState, since: datetime) -> datetime | None:
-    timeout_s = state.spec.queue_timeout_s
-    return None if timeout_s is None else since + timedelta(seconds=timeout_s)
 
 
 def _counted_late(state: TaskState) -> TaskState:

@@ -3,7 +3,7 @@
 import math
 import re
 from fractions import Fraction
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -29,7 +29,7 @@ _SUFFIX = {
     "Gi": Fraction(2**30),
     "Ti": Fraction(2**40),
 }
-_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([A-Za-z]{0,2})")
+_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([A-Za-z]{0,2})", re.ASCII)
 
 # What people write, the base unit it becomes, and how many of the written unit make one.
 _WRITTEN = {
@@ -69,7 +69,9 @@ class Resources(BaseModel, frozen=True):
     gpu: int = Quantity
     disk_mib: int = Quantity
     net_mbps: int = Quantity
-    extra: dict[Name, int] = Field(default_factory=dict, max_length=EXTRA_NAMES_MAX)
+    extra: dict[Name, Annotated[int, Field(ge=0, le=QUANTITY_MAX, strict=True)]] = Field(
+        default_factory=dict, max_length=EXTRA_NAMES_MAX
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -86,13 +88,6 @@ class Resources(BaseModel, frozen=True):
                 except ValueError as error:
                     raise ValueError(f"{written}: {error}") from None
         return read
-
-    @model_validator(mode="after")
-    def _extras_are_quantities(self) -> Self:
-        for name, amount in self.extra.items():
-            if not 0 <= amount <= QUANTITY_MAX:
-                raise ValueError(f"extra.{name} must be between 0 and {QUANTITY_MAX}")
-        return self
 
     def vector(self) -> tuple[int, int, int, int, int]:
         """The standard resources in the order of COLUMNS."""

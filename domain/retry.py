@@ -49,6 +49,11 @@ class Spent(BaseModel, frozen=True):
         """One more for this cause."""
         return self.model_copy(update={_FIELD[cause]: self.of(cause) + 1})
 
+    def at_least(self, other: "Spent") -> "Spent":
+        """Per cause the greater of both: two incomplete memories of the same attempts."""
+        both = {f: max(int(getattr(self, f)), int(getattr(other, f))) for f in _FIELD.values()}
+        return Spent(**both)
+
 
 _FIELD = {
     Cause.FAILURE: "failures",

@@ -59,6 +59,8 @@ class Enqueuing(BaseModel, frozen=True):
     """The ledger was asked to enqueue; the next event is its answer."""
 
     kind: Literal["enqueuing"] = "enqueuing"
+    then: Outcome | None = None
+    """Carried over from Stopping, so that asking again forgets no late success."""
 
 
 class Settling(BaseModel, frozen=True):

@@ -29,6 +29,8 @@ SPEC_BYTES_MAX = 256 * 1024
 GRACE_S_MAX = 3_600
 RUN_TIMEOUT_S_MAX = 366 * 86_400
 
+DEFAULT_RESOURCES = Resources(cpu_milli=1_000, memory_mib=512)
+
 
 class OnLoss(StrEnum):
     """What happens to a running attempt whose cluster or machine went silent."""
@@ -77,7 +79,8 @@ class TaskSpec(BaseModel, frozen=True):
     env: dict[EnvName, Text] = Field(default_factory=dict, max_length=ENV_NAMES_MAX)
     working_dir: Text | None = Field(default=None, max_length=4_000)
     """Where the command runs; without it, a fresh folder per attempt."""
-    resources: Resources = Resources(cpu_milli=1_000, memory_mib=512)
+    resources: Resources = DEFAULT_RESOURCES
+    """A quantity of cpu or memory that is left out is the default's; none may be zero."""
     constraints: Constraints = Constraints()
     priority: Annotated[Band, BeforeValidator(_band)] = Band.NORMAL
     retries: Retries = Retries()
@@ -90,6 +93,27 @@ class TaskSpec(BaseModel, frozen=True):
     on_loss: OnLoss = OnLoss.REPLACE_AFTER_FENCE
     accept_late_success: bool = False
     simulated: Simulated | None = None
+
+    @field_validator("resources", mode="before")
+    @classmethod
+    def _cpu_and_memory_have_defaults(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        read = dict(given)
+        for written, base in (("cpu", "cpu_milli"), ("memory", "memory_mib")):
+            if written not in read and base not in read:
+                read[base] = getattr(DEFAULT_RESOURCES, base)
+        return read
+
+    @field_validator("resources")
+    @classmethod
+    def _cpu_and_memory_are_asked_for(cls, resources: Resources) -> Resources:
+        # A task that asks for nothing would fit a machine without end.
+        if resources.cpu_milli < 1:
+            raise ValueError("cpu must be at least 1m")
+        if resources.memory_mib < 1:
+            raise ValueError("memory must be at least 1Mi")
+        return resources
 
     @field_validator("command")
     @classmethod
