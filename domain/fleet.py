@@ -1,0 +1,80 @@
+"""What the ledger and a placement round hand each other: rows that wait, machines, proposals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from domain.constraint import Taint
+from domain.priority import Band
+from domain.reasons import Reason
+from domain.shape import Demand
+
+Vector = tuple[int, int, int, int, int]
+"""The standard resources in the order of `domain.resources.COLUMNS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTask:
+    """A row that waits for a machine and may have one now."""
+
+    key: str
+    team: str
+    band: Band
+    enqueued_at: datetime
+    """When the task first came: kept when it is enqueued again."""
+    number: int
+    """The last attempt number minted so far."""
+    shape: str
+    """`domain.shape.shape_digest` of the specification."""
+    demand: Demand
+    """Shared by all rows of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A round's wish: this task on this machine."""
+
+    key: str
+    cluster: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimResult:
+    """`number` when the claim was made (the fence); `reason` when it was not."""
+
+    key: str
+    number: int | None = None
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStanding:
+    """One machine with everything that holds room on it, remnants included."""
+
+    cluster: str
+    name: str
+    zone: str
+    rack: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    capacity: Vector
+    used: Vector
+    cordoned: bool
+    reachable: bool
+    """Its keeper answers the agent. Whether the agent answers stands in `Fleet.clusters`."""
+    capacity_extra: Mapping[str, int] = field(default_factory=dict)
+    used_extra: Mapping[str, int] = field(default_factory=dict)
+    services: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(team, service) -> how many of its attempts hold room here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All machines, or those that changed since a revision; clusters are always complete."""
+
+    machines: tuple[MachineStanding, ...]
+    clusters: Mapping[str, bool]
+    """Every cluster: True while it may be given new work."""
+    revision: int
+    """Pass it to the next read of changes."""
