@@ -160,12 +160,13 @@ def _usable_binaries(folder: Path, user: pwd.struct_passwd | None) -> Path:
     system = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3])
     )
-    tried = []
-    for find in (
+    sources: list[Callable[[], list[Path]]] = [
         lambda: [path.parent for path in reversed(system)],
         _wheel,
         lambda: _copied(folder),
-    ):
+    ]
+    tried = []
+    for find in sources:
         for binaries in find():
             try:
                 _run([str(binaries / "postgres"), "--version"], folder, user)
