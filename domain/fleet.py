@@ -7,7 +7,7 @@ from datetime import datetime
 from domain.constraint import Taint
 from domain.priority import Band
 from domain.reasons import Reason
-from domain.shape import Demand
+from domain.task import TaskSpec
 
 Vector = tuple[int, int, int, int, int]
 """The standard resources in the order of `domain.resources.COLUMNS`."""
@@ -26,8 +26,7 @@ class PendingTask:
     """The last attempt number minted so far."""
     shape: str
     """`domain.shape.shape_digest` of the specification."""
-    demand: Demand
-    """Shared by all rows of one shape."""
+    spec: TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
