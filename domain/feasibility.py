@@ -1,0 +1,75 @@
+"""Whether any machine of the fleet, empty, could ever hold a task. Ignores what is free."""
+
+from collections.abc import Sequence
+
+from domain.machine import MachineClass
+from domain.reasons import RESOURCE_REASON, Reason
+from domain.resources import COLUMNS, Resources
+from domain.task import TaskSpec
+
+
+def never_fits(spec: TaskSpec, classes: Sequence[MachineClass]) -> dict[Reason, int] | None:
+    """Machines lost per reason when none could ever hold the task, each at its first reason.
+
+    None when one could, and for an empty fleet: what is not there yet refuses nothing.
+    """
+    lost: dict[Reason, int] = {}
+    for machine_class in classes:
+        reason = refusal_of(spec, machine_class)
+        if reason is None:
+            return None
+        lost[reason] = lost.get(reason, 0) + machine_class.machines
+    return dict(sorted(lost.items(), key=lambda item: -item[1])) or None
+
+
+def refusal_of(spec: TaskSpec, machine_class: MachineClass) -> Reason | None:
+    """The first reason for which a machine of this class, empty, could not hold the task."""
+    rules = spec.constraints
+    if rules.clusters and machine_class.cluster not in rules.clusters:
+        return Reason.OTHER_CLUSTER
+    if rules.zones and machine_class.zone not in rules.zones:
+        return Reason.OTHER_ZONE
+    if not all(term.matches(machine_class.labels) for term in rules.labels):
+        return Reason.LABEL_MISSING
+    for taint in machine_class.taints:
+        if not any(toleration.tolerates(taint) for toleration in rules.tolerations):
+            return Reason.TAINTED
+    return first_shortage(spec.resources, machine_class.capacity)
+
+
+def first_shortage(asked: Resources, room: Resources) -> Reason | None:
+    """The reason of the first resource, in the order of COLUMNS, of which `room` has too little."""
+    for column, wanted, there in zip(COLUMNS, asked.vector(), room.vector(), strict=True):
+        if wanted > there:
+            return RESOURCE_REASON[column]
+    short = any(amount > room.extra.get(name, 0) for name, amount in asked.extra.items())
+    return Reason.NO_ROOM_EXTRA if short else None
+
+
+def nearest_miss(spec: TaskSpec, classes: Sequence[MachineClass]) -> str:
+    """What the fleet lacks: `largest cpu_milli 8000 < 12000`, or the rule that nothing meets."""
+    lost = never_fits(spec, classes)
+    if lost is None:
+        return ""
+    barred = {
+        Reason.OTHER_CLUSTER: f"no machine in cluster {_either(spec.constraints.clusters)}",
+        Reason.OTHER_ZONE: f"no machine in zone {_either(spec.constraints.zones)}",
+        Reason.LABEL_MISSING: "no machine has all the labels asked for",
+        Reason.TAINTED: "every machine left has a taint that is not tolerated",
+    }
+    # Machines that fail only for size are the nearest: they passed every other rule.
+    sizes = [c for c in classes if refusal_of(spec, c) not in barred]
+    if not sizes:
+        return barred[next(iter(lost))]
+    wanted = dict(zip(COLUMNS, spec.resources.vector(), strict=True)) | spec.resources.extra
+    largest = {name: max(_amount(c.capacity, name) for c in sizes) for name in wanted}
+    misses = [f"largest {n} {largest[n]} < {w}" for n, w in wanted.items() if largest[n] < w]
+    return ", ".join(misses) or "no machine has enough of all of it at once"
+
+
+def _amount(capacity: Resources, name: str) -> int:
+    return int(getattr(capacity, name)) if name in COLUMNS else capacity.extra.get(name, 0)
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(names)

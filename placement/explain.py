@@ -1,0 +1,136 @@
+"""Why a shape fits nowhere: machines lost per reason, and the nearest miss in words."""
+
+import numpy as np
+
+from domain.constraint import LabelTerm, Operator
+from domain.reasons import Reason
+from domain.resources import COLUMNS
+from domain.verdict import Verdict
+from placement.demand import Shape
+from placement.feasible import PREDICATES, meets, not_tolerated
+from placement.index import MachineIndex
+from placement.pairs import Mask
+
+ASKED_FOR = frozenset(
+    {Reason.OTHER_CLUSTER, Reason.OTHER_ZONE, Reason.LABEL_MISSING, Reason.TAINTED}
+)
+"""What the task's own rules take away is seldom why it waits: these are foremost only when nothing
+else is lost, that is, when no machine meets the rules at all."""
+
+_COLUMN_OF = {
+    Reason.NO_ROOM_CPU: 0,
+    Reason.NO_ROOM_MEMORY: 1,
+    Reason.NO_ROOM_GPU: 2,
+    Reason.NO_ROOM_DISK: 3,
+    Reason.NO_ROOM_NET: 4,
+}
+
+
+def explain(index: MachineIndex, shape: Shape) -> Verdict:
+    """The verdict on a shape that no machine can take now; each machine is lost once, at the first
+    predicate that removes it."""
+    if not len(index):
+        return Verdict(reason=Reason.NO_MACHINES_YET, detail="no machine has registered yet")
+    removed = _removed(index, shape)
+    lost = {reason: int(np.count_nonzero(mask)) for reason, mask in removed.items()}
+    assert sum(lost.values()) == len(index), "only a shape that fits nowhere has a verdict"
+    # Of equal counts the later predicate comes first: its machines came nearer to a yes.
+    places = list(lost)
+    ordered = sorted(lost.items(), key=lambda item: (-item[1], -places.index(item[0])))
+    foremost = next((r for r, _ in ordered if r not in ASKED_FOR), ordered[0][0])
+    return Verdict(
+        reason=foremost,
+        machines=len(index),
+        lost=dict(ordered),
+        detail=_detail(index, shape, foremost, removed[foremost]),
+    )
+
+
+def _removed(index: MachineIndex, shape: Shape) -> dict[Reason, Mask]:
+    left = index.present[: index.slots].copy()
+    removed: dict[Reason, Mask] = {}
+    for predicate in PREDICATES:
+        passed = predicate.test(index, shape, index.everywhere)
+        if passed is None:
+            continue
+        fallen = left & ~passed
+        if fallen.any():
+            removed[predicate.reason] = fallen
+            left &= passed
+    return removed
+
+
+def _detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> str:
+    rules = shape.constraints
+    match reason:
+        case Reason.OTHER_CLUSTER:
+            return f"no machine in cluster {' or '.join(rules.clusters)}"
+        case Reason.OTHER_ZONE:
+            return f"no machine in zone {' or '.join(rules.zones)}"
+        case Reason.LABEL_MISSING:
+            return _label_detail(index, shape, lost)
+        case Reason.TAINTED:
+            return _taint_detail(index, shape, lost)
+        case Reason.COOLING_DOWN:
+            return f"refused too often lately by cluster {' and '.join(sorted(shape.cooling))}"
+        case Reason.UNREACHABLE:
+            return f"{np.count_nonzero(lost)} machines that would do are silent"
+        case Reason.CORDONED:
+            return f"{np.count_nonzero(lost)} machines that would do are cordoned"
+        case Reason.ANTI_AFFINITY:
+            return _apart_detail(shape)
+        case Reason.TOO_MANY_PER_MACHINE:
+            return f"at most {rules.max_per_machine} of service {rules.service} on a machine"
+        case _:
+            return _room_detail(index, shape, reason, lost)
+
+
+def _room_detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> str:
+    if reason in _COLUMN_OF:
+        column = _COLUMN_OF[reason]
+        return _largest(index, COLUMNS[column], column, shape.resources.vector()[column], lost)
+    details = []
+    for name, amount in sorted(shape.resources.extra.items()):
+        column_of_extra = index.extra_column(name)
+        if column_of_extra is None:
+            details.append(f"no machine has {name}")
+        elif amount and (index.free[column_of_extra, : index.slots][lost] < amount).any():
+            details.append(_largest(index, name, column_of_extra, amount, lost))
+    return ", ".join(details)
+
+
+def _largest(index: MachineIndex, name: str, column: int, amount: int, lost: Mask) -> str:
+    """The largest single machine, never a sum: a task cannot use two."""
+    there = int(index.free[column, : index.slots][lost].max())
+    return f"largest free {name} {there} < {amount}"
+
+
+def _label_detail(index: MachineIndex, shape: Shape, lost: Mask) -> str:
+    at = np.flatnonzero(lost)
+    for term in shape.constraints.labels:
+        if not meets(index, term, at).any():
+            return f"no machine has label {_in_words(term)}"
+    return "no machine has all the labels asked for"
+
+
+def _in_words(term: LabelTerm) -> str:
+    if term.operator in (Operator.EXISTS, Operator.NOT_EXISTS):
+        return f"{term.key} {term.operator}"
+    return f"{term.key} {term.operator} {' or '.join(term.values)}"
+
+
+def _taint_detail(index: MachineIndex, shape: Shape, lost: Mask) -> str:
+    at = np.flatnonzero(lost)
+    counted = {
+        mark: int(np.count_nonzero(index.bears_any([mark], at)))
+        for mark in not_tolerated(index, shape)
+    }
+    mark = max(sorted(counted), key=lambda one: counted[one])
+    return f"taint {mark.key}={mark.value} is not tolerated"
+
+
+def _apart_detail(shape: Shape) -> str:
+    shunned = shape.constraints.anti_affinity
+    if shunned:
+        return f"kept apart from service {' and '.join(shunned)} of team {shape.team}"
+    return f"kept apart by tasks that shun service {shape.constraints.service}"

@@ -1,0 +1,91 @@
+"""Who lives beside whom: tasks per team, service and machine. Knows nothing of rules or room."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from domain.task import TaskSpec
+from placement.pairs import At
+
+Counts = npt.NDArray[np.int32]
+
+
+class Presence(NamedTuple):
+    """What is counted: tasks of a team's service, or tasks that want none of it beside them."""
+
+    team: str
+    service: str
+    shunned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What one task is to the others on its machine."""
+
+    team: str
+    service: str | None = None
+    shuns: tuple[str, ...] = ()
+
+    def presences(self) -> list[Presence]:
+        """Every count that this task raises."""
+        own = [] if self.service is None else [Presence(self.team, self.service)]
+        return own + [Presence(self.team, service, True) for service in sorted(set(self.shuns))]
+
+
+def neighbour_of(spec: TaskSpec) -> Neighbour | None:
+    """A task as a neighbour; None when no rule between tasks can ever concern it."""
+    rules = spec.constraints
+    if rules.service is None and not rules.anti_affinity:
+        return None
+    return Neighbour(spec.team, rules.service, rules.anti_affinity)
+
+
+class NeighbourTable:
+    """Counts by presence and machine slot, kept sparse: a service is on few machines of many."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Presence, dict[int, int]] = {}
+        self._held: dict[int, set[Presence]] = {}
+
+    def add(self, slot: int, presence: Presence, count: int) -> None:
+        """So many more (or, below zero, fewer) on this machine; fewer than none is our bug."""
+        there = self._counts.setdefault(presence, {})
+        after = there.get(slot, 0) + count
+        assert after >= 0, (slot, presence, after)
+        if after:
+            there[slot] = after
+            self._held.setdefault(slot, set()).add(presence)
+        else:
+            self._drop(slot, presence)
+
+    def clear(self, slot: int) -> None:
+        """Nothing of any service is on this machine."""
+        for presence in list(self._held.get(slot, ())):
+            self._drop(slot, presence)
+
+    def counts(self, presence: Presence, at: At, slots: int) -> Counts:
+        """How many are on each machine of `at`; `slots` is how many there are in all."""
+        there = self._counts.get(presence, {})
+        if isinstance(at, slice):
+            dense = np.zeros(slots, dtype=np.int32)
+            dense[np.fromiter(there, dtype=np.intp, count=len(there))] = np.fromiter(
+                there.values(), dtype=np.int32, count=len(there)
+            )
+            return dense[at]
+        return np.fromiter((there.get(slot, 0) for slot in at.tolist()), np.int32, count=len(at))
+
+    def by_slot(self, presence: Presence) -> dict[int, int]:
+        """The machines that have any, with how many. Not to be changed."""
+        return self._counts.get(presence, {})
+
+    def _drop(self, slot: int, presence: Presence) -> None:
+        there = self._counts.get(presence, {})
+        there.pop(slot, None)
+        if not there:
+            self._counts.pop(presence, None)
+        held = self._held.get(slot, set())
+        held.discard(presence)
+        if not held:
+            self._held.pop(slot, None)

@@ -1,0 +1,107 @@
+"""Labels and taints as bits: which machines bear which marks. Knows no operators."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+At = slice | npt.NDArray[np.intp]
+"""Which machines a question is about: all of them, or some slots."""
+Mask = npt.NDArray[np.bool_]
+
+RARE_MACHINES_MAX = 64
+"""A mark on at most so many machines is a set of slots; one on more is a bit of every machine."""
+_WORD_BITS = 64
+
+
+class Mark(NamedTuple):
+    """One thing that a machine bears: a label's value, that a label is there, or a taint."""
+
+    kind: str
+    key: str
+    value: str
+
+
+class MarkTable:
+    """Marks by machine slot. Frequent marks are bits in columns, so that a filter is one `and`;
+    rare ones (host names) are sets of slots, so that they cost no column."""
+
+    def __init__(self) -> None:
+        self._words = np.zeros((1, 0), dtype=np.uint64)
+        self._bits: dict[Mark, int] = {}
+        self._rare: dict[Mark, set[int]] = {}
+        self._held: dict[int, frozenset[Mark]] = {}
+
+    def grow(self, slots: int) -> None:
+        """Make room for so many slots."""
+        wider = np.zeros((len(self._words), slots), dtype=np.uint64)
+        wider[:, : self._words.shape[1]] = self._words
+        self._words = wider
+
+    def put(self, slot: int, marks: frozenset[Mark]) -> None:
+        """From now on the machine bears exactly these."""
+        before = self._held.get(slot, frozenset())
+        if marks == before:
+            return
+        for mark in before - marks:
+            self._take_off(slot, mark)
+        for mark in marks - before:
+            self._put_on(slot, mark)
+        if marks:
+            self._held[slot] = marks
+        else:
+            self._held.pop(slot, None)
+
+    def of(self, slot: int) -> frozenset[Mark]:
+        """What the machine bears."""
+        return self._held.get(slot, frozenset())
+
+    def known(self, kind: str) -> list[Mark]:
+        """Every mark of a kind that some machine bears or once bore."""
+        return [mark for marks in (self._bits, self._rare) for mark in marks if mark.kind == kind]
+
+    def any_of(self, marks: Iterable[Mark], at: At, slots: int) -> Mask:
+        """True where a machine bears at least one of these; `slots` is how many there are."""
+        need: dict[int, int] = {}
+        rare: set[int] = set()
+        for mark in marks:
+            bit = self._bits.get(mark)
+            if bit is None:
+                rare |= self._rare.get(mark, set())
+            else:
+                need[bit // _WORD_BITS] = need.get(bit // _WORD_BITS, 0) | 1 << bit % _WORD_BITS
+        found = np.zeros(slots, dtype=np.bool_)
+        found[np.fromiter(rare, dtype=np.intp, count=len(rare))] = True
+        answer = found[at]
+        for word, bits in need.items():
+            answer = answer | ((self._words[word, :slots][at] & np.uint64(bits)) != 0)
+        return answer
+
+    def _put_on(self, slot: int, mark: Mark) -> None:
+        bit = self._bits.get(mark)
+        if bit is not None:
+            self._words[bit // _WORD_BITS, slot] |= np.uint64(1 << bit % _WORD_BITS)
+            return
+        slots = self._rare.setdefault(mark, set())
+        slots.add(slot)
+        if len(slots) > RARE_MACHINES_MAX:
+            self._promote(mark, self._rare.pop(mark))
+
+    def _take_off(self, slot: int, mark: Mark) -> None:
+        bit = self._bits.get(mark)
+        if bit is not None:
+            self._words[bit // _WORD_BITS, slot] &= ~np.uint64(1 << bit % _WORD_BITS)
+            return
+        slots = self._rare[mark]
+        slots.discard(slot)
+        if not slots:
+            del self._rare[mark]
+
+    def _promote(self, mark: Mark, slots: set[int]) -> None:
+        bit = len(self._bits)
+        self._bits[mark] = bit
+        if bit // _WORD_BITS == len(self._words):
+            self._words = np.vstack([self._words, np.zeros_like(self._words[:1])])
+        where = np.fromiter(slots, dtype=np.intp, count=len(slots))
+        self._words[bit // _WORD_BITS, where] |= np.uint64(1 << bit % _WORD_BITS)
