@@ -252,7 +252,7 @@ def _shown(state: TaskState, report: Placed | Started | Progress | StopRequested
             return state if kept else _at(state, Stopping(**place, cause=report.cause))
         case _, Stopping() if stage.number == number:
             return state
-        case Placed(), Running() if stage.number == number:
+        case Placed() | Started(), Running() if stage.number == number:
             return state
         case Placed(), _:
             return _at(state, Offered(**place))
@@ -307,7 +307,7 @@ def _ended(state: TaskState, report: Ended, event: Event) -> tuple[TaskState, Ef
 
 def _fenced(state: TaskState, fenced: Fenced, event: Event) -> tuple[TaskState, Effects]:
     recorded = any(a.number == fenced.number for a in state.attempts)
-    if recorded or fenced.number < state.closed:
+    if recorded or fenced.number < max(state.closed, live_number(state.stage) or 0):
         return _counted_late(state), ()
     # The last closed number is asked about too: when a report overtook the hint and was answered
     # "late", the row still waits for this very settle.

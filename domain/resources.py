@@ -38,6 +38,7 @@ _WRITTEN = {
     "disk": ("disk_mib", Fraction(2**20)),
     "net": ("net_mbps", Fraction(10**6)),
 }
+WRITTEN_NAMES = tuple(_WRITTEN)
 
 
 def parse_quantity(written: object, unit: Fraction) -> int:

@@ -1,6 +1,7 @@
 """What a team asks for: the specification of a task, its limits and its digest."""
 
 import hashlib
+import json
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     StringConstraints,
     field_validator,
+    model_validator,
 )
 
 from domain.constraint import Constraints
@@ -17,6 +19,7 @@ from domain.ids import TaskId, TaskKey, TeamName, task_key
 from domain.priority import Band
 from domain.resources import Resources
 from domain.retry import Retries
+from domain.unknown import unknown_fields
 
 COMMAND_WORDS_MAX = 1_000
 COMMAND_BYTES_MAX = 120_000
@@ -26,6 +29,7 @@ ENV_VALUE_BYTES_MAX = 120_000
 """Linux refuses one environment string of 131,072 bytes or more (MAX_ARG_STRLEN)."""
 SPEC_BYTES_MAX = 256 * 1024
 """Largest submission in bytes of JSON, far below Temporal's 2 MB for a payload."""
+UNKNOWN_SHOWN_MAX = 10
 GRACE_S_MAX = 3_600
 RUN_TIMEOUT_S_MAX = 366 * 86_400
 
@@ -143,8 +147,17 @@ class TaskSpec(BaseModel, frozen=True):
 class SubmitTask(TaskSpec, frozen=True, extra="forbid"):
     """What people send, over REST or as a workflow's input: unknown fields are errors."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_misspelt(cls, given: Any) -> Any:
+        unknown = [field for field in unknown_fields(cls, given) if "." in field]
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(unknown[:UNKNOWN_SHOWN_MAX])}")
+        return given
+
 
 def body_digest(spec: TaskSpec) -> str:
     """Hex digest of the meaning of a submission: equal for bodies that ask for the same."""
-    canonical = TaskSpec.model_validate(spec.model_dump()).model_dump_json()
+    meaning = TaskSpec.model_validate(spec.model_dump()).model_dump(mode="json")
+    canonical = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

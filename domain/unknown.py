@@ -1,0 +1,33 @@
+"""Which fields of a body no model knows, at any depth: errors at the door, ignored inside."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from domain.resources import WRITTEN_NAMES, Resources
+
+ALSO_READ: Mapping[type[BaseModel], frozenset[str]] = {Resources: frozenset(WRITTEN_NAMES)}
+"""Names that a model's own reading accepts beside its fields."""
+
+
+def unknown_fields(model: type[BaseModel], given: Any, path: str = "") -> Iterator[str]:
+    """Dotted paths of the fields in `given` that `model` would ignore."""
+    if not isinstance(given, Mapping):
+        return
+    for name, value in given.items():
+        field = model.model_fields.get(name)
+        if field is None:
+            if name not in ALSO_READ.get(model, ()):
+                yield f"{path}{name}"
+            continue
+        for inner in _models_in(field.annotation):
+            values = value if isinstance(value, list | tuple) else [value]
+            for one in values:
+                yield from unknown_fields(inner, one, f"{path}{name}.")
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
