@@ -1,4 +1,4 @@
-"""The least a durable task can cost: one workflow, one signal. `drystone bench` compares with it."""
+"""The least a durable task can cost: one workflow, one signal. The benchmark compares with it."""
 
 from temporalio import workflow
 

@@ -1,4 +1,4 @@
-"""The kill test: whatever dies and whenever, every task ends right, once, and nothing is left over."""
+"""The kill test: whatever dies, every task ends right, once, and nothing is left over."""
 
 import asyncio
 import itertools
@@ -19,7 +19,7 @@ from temporalio.client import Client
 
 from store.session import open_engine
 from tests.e2e.workload import KINDS, Workload
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -224,23 +224,22 @@ async def run_trial(fleet: Fleet, trial: Trial) -> None:
     tries = len(trial.accepted) + trial.refused
     gaps = [b - a for a, b in itertools.pairwise([started, *trial.accepted])]
     print(
-        f"{len(tasks)} tasks, {trial.kills} kills, {len(terminated)} terminated, {len(reset)} reset; "
-        f"submissions accepted {len(trial.accepted)} of {tries} tries, longest gap {max(gaps):.1f} s"
+        f"{len(tasks)} tasks, {trial.kills} kills, {len(terminated)} terminated, {len(reset)} reset;"
+        f" accepted {len(trial.accepted)} of {tries} tries, longest gap {max(gaps):.1f} s"
     )
     assert not wrong, wrong
     assert not work.held(), work.held()
     assert not work.run_twice(), work.run_twice()
-    await settled(fleet)
+    settled(fleet)
 
 
-async def settled(fleet: Fleet) -> None:
+def settled(fleet: Fleet) -> None:
     """Nothing is left: no claim, no quota, no process."""
     clean = {"claims": 0, "quota": 0}
-    deadline = time.monotonic() + 60
-    while (ledger_leftovers(fleet) != clean or left_over(fleet)) and time.monotonic() < deadline:
-        await asyncio.sleep(0.5)
-    assert ledger_leftovers(fleet) == clean
-    assert not left_over(fleet)
+    wait_until(
+        lambda: ledger_leftovers(fleet) == clean and not left_over(fleet),
+        "no claim, no quota and no process is left",
+    )
 
 
 # DRYSTONE_KILL_SEEDS=1,2,3 widens the full test; the short one is for every run of `make test`.

@@ -1,7 +1,8 @@
 """Tasks that tell on the scheduler: each attempt locks its task's file and signs its number.
 
-An attempt that finds the lock held saw another attempt of its task alive. A number signed twice was run twice. Both are
-written down for the test to find. The lock is inherited by the attempt's children, so a leftover tree holds it too.
+An attempt that finds the lock held saw another attempt of its task alive. A number signed twice was
+run twice. Both are written down for the test to find. The lock is inherited by the attempt's
+children, so a leftover tree holds it too.
 """
 
 from collections import Counter
