@@ -1,0 +1,130 @@
+"""The one loop of every entity workflow: inbox -> step -> effects, and when to begin a new run.
+
+Handlers only append; the loop alone changes the state. Knows neither tasks nor clusters.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from temporalio import workflow
+
+INBOX_EVENTS_MAX = 1_000
+"""Messages that may wait while the ledger is away; more are dropped and counted."""
+HISTORY_EVENTS_MAX = 2_000
+"""A new run begins near here: later costs memory, sooner costs latency."""
+EFFECTS_PER_EVENT_MAX = 1_000
+"""A longer chain of answers is a bug of ours, and stops the workflow task."""
+
+Message = TypeVar("Message")
+State = TypeVar("State")
+Event = TypeVar("Event")
+"""A message of the inbox, or the answer to an effect."""
+Effect = TypeVar("Effect")
+_M = TypeVar("_M", covariant=True)
+
+
+class Letter(Protocol[_M]):
+    """An envelope that could be read."""
+
+    @property
+    def message(self) -> _M:
+        """What it carries."""
+
+
+class Inbox(Generic[Message]):
+    """Messages in the order they came. What cannot be read is counted, never dropped silently."""
+
+    def __init__(
+        self,
+        read: Callable[[Any], Letter[Message] | None],
+        kept: Iterable[Message] = (),
+        misfits: int = 0,
+    ) -> None:
+        self._read = read
+        self._waiting: deque[Message] = deque(kept)
+        self.misfits = misfits
+        self.overflowed = 0
+
+    def tell(self, raw: Any) -> None:
+        """Append a message from outside."""
+        letter = self._read(raw)
+        if letter is None:
+            self.misfits += 1
+        else:
+            self.put(letter.message)
+
+    def put(self, message: Message) -> None:
+        """Append a message of our own."""
+        if len(self._waiting) >= INBOX_EVENTS_MAX:
+            self.overflowed += 1
+        else:
+            self._waiting.append(message)
+
+    def take(self) -> Message:
+        """The oldest message."""
+        return self._waiting.popleft()
+
+    def kept(self) -> tuple[Message, ...]:
+        """What goes with continue-as-new."""
+        return tuple(self._waiting)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class Entity(Generic[State, Event, Effect]):
+    """A state, its inbox, and the loop that joins them."""
+
+    def __init__(
+        self,
+        state: State,
+        inbox: Inbox[Any],
+        *,
+        step: Callable[[State, Event], tuple[State, tuple[Effect, ...]]],
+        perform: Callable[[Effect], Awaitable[Event | None]],
+        ended: Callable[[State], bool],
+    ) -> None:
+        self.state = state
+        self.inbox = inbox
+        self._step = step
+        self._perform = perform
+        self._ended = ended
+
+    async def drive(self, effects: tuple[Effect, ...]) -> None:
+        """Carry out the first effects, then one message after the other.
+
+        Returns when the state has ended, or when the history is long and nothing is half done.
+        """
+        await self._carry_out(effects)
+        while not self._ended(self.state):
+            if rollover_due():
+                return
+            await workflow.wait_condition(lambda: len(self.inbox) > 0 or rollover_due())
+            if len(self.inbox) > 0:
+                await self._advance(self.inbox.take())
+
+    async def _advance(self, message: Event) -> None:
+        self.state, effects = self._step(self.state, message)
+        await self._carry_out(effects)
+
+    async def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        """An answer is the very next event: nothing of the inbox comes between."""
+        due = deque(effects)
+        for _ in range(EFFECTS_PER_EVENT_MAX):
+            if not due:
+                return
+            answer = await self._perform(due.popleft())
+            if answer is not None:
+                self.state, more = self._step(self.state, answer)
+                due.extend(more)
+        raise AssertionError(f"more than {EFFECTS_PER_EVENT_MAX} effects of one event: {due!r}")
+
+
+def rollover_due() -> bool:
+    """True when this run should end and the next begin."""
+    info = workflow.info()
+    return (
+        info.is_continue_as_new_suggested()
+        or info.get_current_history_length() >= HISTORY_EVENTS_MAX
+    )
