@@ -1,0 +1,79 @@
+"""A worker with recording ports, in the strict sandbox, on either server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+from domain.attempt import Outcome
+from domain.ids import task_workflow_id
+from domain.protocol import TaskEnvelope, TaskMessage
+from domain.task import SubmitTask
+from tests.workflows.fakes import FakeClusterLedger, FakeLedger, FakeRounds
+from workflows.cluster import ClusterWorkflow
+from workflows.placement import PlacementWorkflow
+from workflows.task import TaskWorkflow
+
+WORKFLOWS = [TaskWorkflow, PlacementWorkflow, ClusterWorkflow]
+TaskHandle = WorkflowHandle[TaskWorkflow, Outcome]
+
+
+@dataclass
+class Stage:
+    """A client, its worker's queue, and the ports that the workflows see."""
+
+    client: Client
+    queue: str = field(default_factory=lambda: f"q-{uuid4()}")
+    ledger: FakeLedger = field(default_factory=FakeLedger)
+    rounds: FakeRounds = field(default_factory=FakeRounds)
+    clusters: FakeClusterLedger = field(default_factory=FakeClusterLedger)
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[None]:
+        """Serves as long as the block lasts."""
+        worker = Worker(
+            self.client,
+            task_queue=self.queue,
+            workflows=WORKFLOWS,
+            activities=[
+                self.ledger.ledger,
+                self.rounds.place_round,
+                self.rounds.close_gone,
+                self.clusters.cluster_ledger,
+                self.clusters.page_loss,
+            ],
+        )
+        async with worker:
+            yield
+
+    async def submit(self, **changes: object) -> TaskHandle:
+        """Start a task's workflow the way the API does."""
+        given = {"team": "blue", "id": f"t-{uuid4()}", "command": ["/bin/true"], **changes}
+        submission = SubmitTask.model_validate(given)
+        return await self.client.start_workflow(
+            TaskWorkflow.run,
+            submission.model_dump(mode="json"),
+            id=task_workflow_id(submission.key),
+            task_queue=self.queue,
+        )
+
+    async def report(self, handle: TaskHandle, message: TaskMessage) -> None:
+        """A report as the agent sends it."""
+        await handle.signal(TaskWorkflow.report, TaskEnvelope(message=message))
+
+
+@pytest.fixture
+def skipping(time_skipping_env: WorkflowEnvironment) -> Stage:
+    """On the time-skipping server."""
+    return Stage(time_skipping_env.client)
+
+
+@pytest.fixture
+def real(dev_server_env: WorkflowEnvironment) -> Stage:
+    """On the real server."""
+    return Stage(dev_server_env.client)
