@@ -224,8 +224,9 @@ async def run_trial(fleet: Fleet, trial: Trial) -> None:
     tries = len(trial.accepted) + trial.refused
     gaps = [b - a for a, b in itertools.pairwise([started, *trial.accepted])]
     print(
-        f"{len(tasks)} tasks, {trial.kills} kills, {len(terminated)} terminated, {len(reset)} reset;"
-        f" accepted {len(trial.accepted)} of {tries} tries, longest gap {max(gaps):.1f} s"
+        f"{len(tasks)} tasks, {trial.kills} kills, "
+        f"{len(terminated)} terminated, {len(reset)} reset; "
+        f"accepted {len(trial.accepted)} of {tries} tries, longest gap {max(gaps):.1f} s"
     )
     assert not wrong, wrong
     assert not work.held(), work.held()

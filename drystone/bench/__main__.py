@@ -1,0 +1,51 @@
+"""The benchmarks as commands: `drystone bench NAME --json` prints one object and nothing else."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from drystone.bench import lifecycle as lifecycle_bench
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure Drystone.")
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.callback()
+def benches() -> None:
+    """Medians of at least five runs unless said otherwise."""
+
+
+@app.command()
+def lifecycle(
+    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="Tasks per round.")] = 400,
+    concurrency: Annotated[int, typer.Option(min=1, max=2_000)] = 50,
+    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Arrivals per second.")] = 25,
+    index_machines: Annotated[
+        int, typer.Option(min=0, max=200_000, help="More machines in the index.")
+    ] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """A whole task beside the least that a durable task can cost, on an installation of its own."""
+    say = Console(stderr=True).print
+    found = lifecycle_bench.run(tasks, concurrency, rate, index_machines, say)
+    _print(found, as_json)
+
+
+def _print(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("figure", "value")
+    for key, value in found.items():
+        shown = (
+            ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        )
+        table.add_row(key, str(shown))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    app(prog_name="drystone bench")
