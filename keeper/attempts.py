@@ -261,9 +261,10 @@ def _driven(
     """The driver's news of an attempt. Exit against stop is decided here, by which came first."""
     live = state.live.get(event.attempt)
     assert live is not None, f"{event!r} of an attempt that is not live"
+    begun = not isinstance(event, Launched | LaunchFailed)
+    assert begun is (live.begun is not None), f"{event!r} came twice, or too early"
     match event, live.stage:
         case Launched(), stage:
-            assert live.begun is None, f"{event!r} came twice"
             if isinstance(stage, Starting):
                 stage = Running(since_ms=instant.boot_ms)
             live = replace(live, stage=stage, begun=Begun(instant.boot_ms, instant.at))
@@ -273,7 +274,7 @@ def _driven(
         case LaunchFailed(_, reason, detail), _:
             ending = Ending(kind=EndKind.EXITED, reason=reason, detail=detail)
             return _ended(state, live, ending, instant)
-        case Exited(_, seen), Stopping() as stopping:
+        case Exited(_, seen), Stopping(exit=None) as stopping:
             return _with(state, replace(live, stage=replace(stopping, exit=seen))), ()
         case Exited(_, seen), Running() | Frozen():
             return _with(state, replace(live, stage=Leaving(seen))), (Kill(live.attempt),)
