@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from domain.claims import LedgerAnswer, LedgerOperation
+from store.ledger import Applied
 from store.session import transaction
 
 WAITING_MAX = 10_000
 """More work than this is refused at once; Temporal asks again."""
 GROUP_OPERATIONS_MAX = 200
 
-Apply = Callable[[Connection, list[LedgerOperation]], tuple[list[LedgerAnswer], set[int]]]
-Rung = Callable[[set[int]], None]
+Apply = Callable[[Connection, list[LedgerOperation]], Applied]
 _T = TypeVar("_T")
 
 
@@ -40,12 +40,12 @@ class _Job:
 
 
 class LedgerWriter:
-    """`rung` is called on the writer's thread, after the commit that woke the partitions."""
+    """`committed` is called on the writer's thread, after each commit of operations."""
 
-    def __init__(self, engine: Engine, apply: Apply, rung: Rung) -> None:
+    def __init__(self, engine: Engine, apply: Apply, committed: Callable[[Applied], None]) -> None:
         self._engine = engine
         self._apply = apply
-        self._rung = rung
+        self._committed = committed
         self._jobs: queue.Queue[_Job | None] = queue.Queue(maxsize=WAITING_MAX)
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._stopping = False
@@ -101,7 +101,7 @@ class LedgerWriter:
         operations = [job.operation for job in jobs if job.operation is not None]
         try:
             with transaction(self._engine) as connection:
-                answers, rings = self._apply(connection, operations)
+                applied = self._apply(connection, operations)
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
             if len(jobs) == 1:
                 jobs[0].answer.set_exception(error)
@@ -109,10 +109,9 @@ class LedgerWriter:
             for job in jobs:
                 self._group([job])
             return
-        for job, answer in zip(jobs, answers, strict=True):
+        for job, answer in zip(jobs, applied.answers, strict=True):
             job.answer.set_result(answer)
-        if rings:
-            self._rung(rings)
+        self._committed(applied)
 
     def _alone(self, job: _Job, work: Callable[[Connection], Any]) -> None:
         try:

@@ -145,7 +145,7 @@ def step(state: ClusterState, event: ClusterEvent, at: datetime) -> tuple[Cluste
         case ConfirmLost():
             return _confirmed(state, event)
         case LossPaged():
-            return _loss_paged(state)
+            return _loss_paged(state, event, at)
     raise AssertionError(event)
 
 
@@ -395,6 +395,13 @@ def _page(state: ClusterState) -> tuple[ClusterState, Effects]:
     return state.model_copy(update=paging), (PageLoss(cluster=state.cluster),)
 
 
-def _loss_paged(state: ClusterState) -> tuple[ClusterState, Effects]:
+def _loss_paged(
+    state: ClusterState, paged: LossPaged, at: datetime
+) -> tuple[ClusterState, Effects]:
     state = state.model_copy(update={"paging": False})
-    return _page(state) if state.page_again else (state, ())
+    if state.reach is Reach.FENCED and paged.reach is Reach.SUSPECT:
+        # Fenced under a brake that has lifted since: its wait starts anew.
+        state = state.model_copy(update={"reach": Reach.SUSPECT, "silent_slices": 0})
+        return _watch(state, at)
+    more = state.page_again or paged.reach is None
+    return _page(state) if more else (state, ())

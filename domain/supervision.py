@@ -317,9 +317,10 @@ class PageLoss(BaseModel, frozen=True):
 
 
 class LossPaged(BaseModel, frozen=True):
-    """Nothing was left to tell."""
+    """`reach`: what the row says now (a lifted brake unfences it); None: not all have settled."""
 
     kind: Literal["loss_paged"] = "loss_paged"
+    reach: Reach | None = None
     told: int = 0
     gone: int = 0
 

@@ -28,7 +28,7 @@ from domain.supervision import (
     SliceEnded,
     SuspicionDue,
 )
-from workflows.entity import Entity, Inbox
+from workflows.entity import Entity, Inbox, carried_over
 from workflows.options import LEDGER, LOSS, to_agent
 from workflows.ports import AgentPort, ClusterPort
 from workflows.story import cluster_story
@@ -50,18 +50,19 @@ class ClusterWorkflow:
     """Lease, reachability and deliveries of one cluster."""
 
     @workflow.init
-    def __init__(self, carried: CarriedCluster | None = None) -> None:
+    def __init__(self, carried: Any = None) -> None:
         """Handlers may run before `run`: the inbox is there from the first signal on."""
         cluster = workflow.info().workflow_id.removeprefix(ID_PREFIX)
-        carried = carried or CarriedCluster(state=ClusterState(cluster=cluster))
-        self._inbox: Inbox[Any] = Inbox(read_cluster_envelope, carried.inbox, carried.state.misfits)
+        fresh = CarriedCluster(state=ClusterState(cluster=cluster))
+        kept = carried_over(CarriedCluster, carried) or fresh
+        self._inbox: Inbox[Any] = Inbox(read_cluster_envelope, kept.inbox, kept.state.misfits)
         self._entity: Entity[ClusterState, Any, ClusterEffect] = Entity(
-            carried.state, self._inbox, step=self._step, perform=self._perform, ended=_never
+            kept.state, self._inbox, step=self._step, perform=self._perform, ended=_never
         )
         self._beside: set[asyncio.Task[None]] = set()
 
     @workflow.run
-    async def run(self, carried: CarriedCluster | None = None) -> None:  # noqa: ARG002
+    async def run(self, _carried: Any = None) -> None:
         """For ever, a run after the other."""
         self._entity.state, effects = begin(self._entity.state)
         await self._entity.drive(effects)

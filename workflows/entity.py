@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
+from pydantic import BaseModel
 from temporalio import workflow
 
 INBOX_EVENTS_MAX = 1_000
@@ -119,6 +120,16 @@ class Entity(Generic[State, Event, Effect]):
                 self.state, more = self._step(self.state, answer)
                 due.extend(more)
         raise AssertionError(f"more than {EFFECTS_PER_EVENT_MAX} effects of one event: {due!r}")
+
+
+_Carried = TypeVar("_Carried", bound=BaseModel)
+
+
+def carried_over(kind: type[_Carried], carried: Any) -> _Carried | None:
+    """What the run before handed over; whatever a starter passed in its place is not ours."""
+    if workflow.info().continued_run_id is None:
+        return None
+    return kind.model_validate(carried)
 
 
 def rollover_due() -> bool:

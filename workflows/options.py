@@ -35,8 +35,10 @@ ROUNDS = ActivityConfig(
     ),
 )
 
+LOSS_PASSES_MAX = 1_000
+"""Of one activity over a loss; it ends sooner when every number has settled."""
 LOSS = ActivityConfig(
-    start_to_close_timeout=timedelta(hours=1),
+    start_to_close_timeout=timedelta(hours=6),
     heartbeat_timeout=timedelta(seconds=10),
     retry_policy=RetryPolicy(
         initial_interval=timedelta(seconds=1),

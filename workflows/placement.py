@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 
 from domain.ids import TaskKey
 from domain.partition import GONE_KEYS_MAX, GoneTasks, PartitionState, PlaceRounds, RoundsDone
-from workflows.entity import rollover_due
+from workflows.entity import carried_over, rollover_due
 from workflows.options import LEDGER, ROUNDS
 from workflows.ports import PlacementPort
 
@@ -21,15 +21,15 @@ class PlacementWorkflow:
     """The bell of one partition: rung, it asks for rounds; idle, it waits until a row is due."""
 
     @workflow.init
-    def __init__(self, carried: PartitionState | None = None) -> None:
+    def __init__(self, carried: Any = None) -> None:
         """Every run begins rung: rows are read again, whatever was lost."""
-        self._state = carried or PartitionState()
+        self._state = carried_over(PartitionState, carried) or PartitionState()
         self._gone: list[TaskKey] = list(self._state.gone)
         self._rung = True
         self._due: datetime | None = None
 
     @workflow.run
-    async def run(self, carried: PartitionState | None = None) -> None:  # noqa: ARG002
+    async def run(self, _carried: Any = None) -> None:
         """For ever, a run after the other."""
         partition = int(workflow.info().workflow_id.removeprefix(ID_PREFIX))
         while not rollover_due():

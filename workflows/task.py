@@ -18,7 +18,7 @@ from domain.protocol import Cancel, ReRead, TaskMessage, read_task_envelope
 from domain.stages import Done, TaskState
 from domain.task import SubmitTask, TaskSpec, body_digest
 from workflows.attributes import final_attributes
-from workflows.entity import Entity, Inbox
+from workflows.entity import Entity, Inbox, carried_over
 from workflows.options import LEDGER
 from workflows.ports import LedgerPort
 from workflows.story import task_story
@@ -42,18 +42,21 @@ class TaskWorkflow:
     """One task, from its submission to its outcome."""
 
     @workflow.init
-    def __init__(self, _task: Any = None, carried: CarriedTask | None = None) -> None:
+    def __init__(self, _task: Any = None, carried: Any = None) -> None:
         """Handlers may run before `run`: the inbox is there from the first signal on."""
-        kept = carried.inbox if carried is not None else ()
-        misfits = carried.state.misfits if carried is not None else 0
+        self._carried = carried_over(CarriedTask, carried)
+        kept = self._carried.inbox if self._carried is not None else ()
+        misfits = self._carried.state.misfits if self._carried is not None else 0
         self._inbox: Inbox[TaskMessage] = Inbox(read_task_envelope, kept, misfits)
         workflow.register_random_seed_callback(self._reset)
 
     @workflow.run
-    async def run(self, task: Any = None, carried: CarriedTask | None = None) -> Outcome:
+    async def run(self, task: Any = None, _carried: Any = None) -> Outcome:
         """`task` is a submission's JSON. However the task ends, its workflow completes with that
         outcome; it fails only when the submission is refused."""
-        entity = self._entity(_first_state(task, carried))
+        entity = self._entity(
+            self._carried.state if self._carried is not None else _first_state(task)
+        )
         await self._drive(entity)
         if not isinstance(entity.state.stage, Done):
             state = entity.state.model_copy(update={"misfits": self._inbox.misfits})
@@ -118,9 +121,7 @@ def _ended(state: TaskState) -> bool:
     return isinstance(state.stage, Done)
 
 
-def _first_state(task: Any, carried: CarriedTask | None) -> TaskState:
-    if carried is not None and workflow.info().continued_run_id is not None:
-        return carried.state
+def _first_state(task: Any) -> TaskState:
     spec = _read_submission(task)
     digest = body_digest(spec)
     if workflow.info().workflow_id != task_workflow_id(spec.key):

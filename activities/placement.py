@@ -1,0 +1,185 @@
+"""Rounds of a partition: paced, heartbeating, until nothing is left to do. Decides no placement."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Engine
+from temporalio import activity
+
+from activities.notices import Notices
+from activities.rounds import Committed, PartitionRounds
+from activities.writer import LedgerWriter
+from domain.ids import TaskKey
+from domain.partition import GoneTasks, PlaceRounds, RoundsDone
+from domain.protocol import Expire
+from runtime.settings import PlacementSettings
+from store.bell import bell_busy
+from store.losses import gone
+from workflows.options import ROUNDS_S_MAX
+from workflows.ports import PlacementPort
+
+HEARTBEAT_S = 0.5
+LINGER_S = 2.0
+"""After the last work an activity stays awake for so long: under load tasks come to it without a
+signal, a workflow task and an activity for each."""
+LOOK_S = 0.25
+"""While it lingers, it sees so soon what another process has committed."""
+DUTY = 2
+"""Long rounds are at least so many times their own length apart."""
+TOLD_MAX = 10_000
+
+
+@dataclass(slots=True)
+class _Awake:
+    """One activity at work."""
+
+    partition: int
+    began: float
+    worked_at: float
+    rounds: int = 0
+    placed: int = 0
+
+
+class Placement(PlacementPort):
+    """One index per partition and process."""
+
+    def __init__(
+        self, settings: PlacementSettings, engine: Engine, writer: LedgerWriter, notices: Notices
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._writer = writer
+        self._notices = notices
+        self._rounds: dict[int, PartitionRounds] = {}
+        self._turns: dict[int, asyncio.Lock] = {}
+        self._told: dict[str, float] = {}
+        self._woken = asyncio.Event()
+
+    def woken(self) -> None:
+        """Something was committed in this process: whoever lingers looks at once."""
+        self._woken.set()
+
+    @activity.defn
+    async def place_round(self, ask: PlaceRounds) -> RoundsDone:
+        """Rounds while there is work, some waiting for more, then sleep."""
+        turn = self._turns.setdefault(ask.partition, asyncio.Lock())
+        async with _heartbeating(), turn:
+            now = time.monotonic()
+            return await self._go_on(_Awake(ask.partition, began=now, worked_at=now))
+
+    @activity.defn
+    async def close_gone(self, gone: GoneTasks) -> None:
+        """Close the rows of tasks whose workflows do not exist any more."""
+        await self._close(gone.keys)
+
+    async def _go_on(self, awake: _Awake) -> RoundsDone:
+        while True:
+            began = time.monotonic()
+            self._woken.clear()
+            done = await self._round(awake, may_sleep=began - awake.worked_at >= LINGER_S)
+            awake.rounds += 1
+            if done.asleep:
+                return RoundsDone(
+                    rounds=awake.rounds, placed=awake.placed, next_due=self._not_at_once(done)
+                )
+            if began - awake.began >= ROUNDS_S_MAX or activity.is_worker_shutdown():
+                return RoundsDone(rounds=awake.rounds, placed=awake.placed, more=True)
+            await self._pause(began, done)
+
+    async def _round(self, awake: _Awake, *, may_sleep: bool) -> Committed:
+        """Load, solve, commit, tell. The wakes are read before anything else is."""
+        partition = awake.partition
+        rounds = self._rounds.get(partition) or self._rounds.setdefault(
+            partition, self._fresh(partition)
+        )
+        wakes = await self._writer.run(lambda c: bell_busy(c, partition, _now()))
+        now = _now()
+        solved = await asyncio.to_thread(rounds.solve, now, _seed(now, partition))
+        known = wakes if may_sleep else None
+        try:
+            done = await self._writer.run(lambda c: rounds.commit(c, solved, known, _now()))
+        except BaseException:
+            rounds.give_back(solved, ())
+            raise
+        rounds.give_back(solved, done.claimed)
+        placed = sum(one.number is not None for one in done.claimed)
+        if placed or done.again:
+            awake.worked_at = time.monotonic()
+        awake.placed += placed
+        self._notices.hint(done.clusters)
+        await self._tell_expired(solved.expired)
+        return done
+
+    async def _pause(self, began: float, done: Committed) -> None:
+        """Until the pace allows another round, and then until there is a reason for one."""
+        took = time.monotonic() - began
+        await asyncio.sleep(max(self._settings.round_spacing_ms / 1_000, DUTY * took) - took)
+        if done.again:
+            return
+        wait_s = LOOK_S
+        if done.next_due is not None:
+            wait_s = min(wait_s, max(0.0, (done.next_due - _now()).total_seconds()))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), wait_s)
+
+    async def _tell_expired(self, keys: Sequence[str]) -> None:
+        """At most once a second each; a task without a workflow is closed here."""
+        now, every = time.monotonic(), self._settings.expire_hint_s
+        if len(self._told) > TOLD_MAX:
+            self._told = {key: at for key, at in self._told.items() if now - at < every}
+        due = [key for key in keys if now - self._told.get(key, -every) >= every]
+        self._told.update(dict.fromkeys(due, now))
+        missing = [TaskKey(key) for key in due if not await self._notices.tell_task(key, Expire())]
+        if missing:
+            await self._close(missing)
+
+    async def _close(self, keys: Sequence[TaskKey]) -> None:
+        rings, clusters = await self._writer.run(lambda c: gone(c, keys, _now()))
+        self._notices.ring(rings)
+        self._notices.hint(clusters)
+
+    def _not_at_once(self, done: Committed) -> datetime | None:
+        """Overdue rows have been told: their workflows need a moment before they are told again."""
+        if not done.overdue:
+            return done.next_due
+        soon = _now() + timedelta(seconds=self._settings.expire_hint_s)
+        return soon if done.next_due is None else min(max(done.next_due, _now()), soon)
+
+    def _fresh(self, partition: int) -> PartitionRounds:
+        return PartitionRounds(
+            engine=self._engine,
+            partition=partition,
+            compare_every=timedelta(seconds=self._settings.index_compare_s),
+            tasks_max=self._settings.round_tasks_max,
+        )
+
+
+def _seed(now: datetime, partition: int) -> int:
+    """The round's id: another one for every round."""
+    return int(now.timestamp() * 1_000_000) * 1_000 + partition
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def _heartbeating() -> AsyncIterator[None]:
+    """A worker that dies is noticed within one heartbeat timeout, whatever a round is doing."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating

@@ -1,0 +1,138 @@
+"""One partition's rounds in this process: its index of machines, and load, solve, commit, explain.
+
+The index is a cache: it is refreshed before each round from what changed, and compared in full once
+in a while. Losers of a commit give their room back and wait for the next round.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from domain.fleet import ClaimResult, PendingTask
+from domain.reasons import Reason
+from domain.verdict import Verdict
+from placement.index import MachineId, MachineIndex
+from placement.policy import DEFAULT_POLICY
+from placement.round import RoundResult, place
+from store.bell import bell_idle
+from store.claims import PROPOSALS_PER_TRANSACTION_MAX, claim
+from store.cooldowns import cooling
+from store.fleet import fleet, fleet_changes
+from store.session import reading
+from store.verdicts import record_verdicts
+from store.waiting import expired, next_due, pending
+
+EXPIRED_TOLD_MAX = 1_000
+"""Overdue rows told in one round; the others in the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What a round wishes, and for whom."""
+
+    tasks: Mapping[str, PendingTask]
+    result: RoundResult
+    full: bool
+    """More rows wait than one round looks at."""
+    expired: tuple[str, ...]
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the ledger made of it."""
+
+    claimed: Sequence[ClaimResult]
+    clusters: frozenset[str]
+    """Where there is something to deliver."""
+    again: bool
+    """Rows wait that no round has looked at as things stand."""
+    asleep: bool
+    next_due: datetime | None
+    overdue: bool
+    """Some rows are past their `not_after`."""
+
+
+@dataclass(slots=True)
+class PartitionRounds:
+    """The caller runs one round at a time."""
+
+    engine: Engine
+    partition: int
+    compare_every: timedelta
+    tasks_max: int
+    index: MachineIndex = field(default_factory=MachineIndex)
+    revision: int = -1
+    compared_at: datetime | None = None
+
+    def solve(self, now: datetime, seed: int) -> Solved:
+        """Read what waits and what there is; decide."""
+        tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
+        with reading(self.engine) as connection:
+            self._refresh(connection, now)
+            tasks = pending(connection, self.partition, now, tasks_max)
+            overdue = expired(connection, self.partition, now, EXPIRED_TOLD_MAX)
+            cool = _by_shape(cooling(connection, now))
+        result = place(self.index, tasks, DEFAULT_POLICY, seed, cooling=cool)
+        return Solved(
+            tasks={task.key: task for task in tasks},
+            result=result,
+            full=len(tasks) >= tasks_max,
+            expired=tuple(overdue),
+            read_at=now,
+        )
+
+    def commit(
+        self, connection: Connection, solved: Solved, wakes: int | None, now: datetime
+    ) -> Committed:
+        """Claim what was decided, write the verdicts; sleep unless `wakes` is None or has moved."""
+        claimed = claim(connection, self.partition, solved.result.placed, now)
+        lost = [one.key for one in claimed if one.number is None]
+        verdicts = {**solved.result.verdicts, **dict.fromkeys(lost, _LOST)}
+        record_verdicts(connection, verdicts, now)
+        won = {one.key for one in claimed if one.number is not None}
+        # With a full round the rest of the queue has not been looked at; but if it placed nothing,
+        # the next round would look at the same rows.
+        again = bool(lost) or (solved.full and bool(won))
+        asleep = (
+            wakes is not None and not again and bell_idle(connection, self.partition, wakes, now)
+        )
+        return Committed(
+            claimed=claimed,
+            clusters=frozenset(p.cluster for p in solved.result.placed if p.key in won),
+            again=again,
+            asleep=asleep,
+            next_due=next_due(connection, self.partition, solved.read_at),
+            overdue=bool(solved.expired),
+        )
+
+    def give_back(self, solved: Solved, claimed: Sequence[ClaimResult]) -> None:
+        """The room of those that lost their claim; without a commit, of all."""
+        won = {one.key for one in claimed if one.number is not None}
+        for proposal in solved.result.placed:
+            if proposal.key not in won:
+                machine = MachineId(proposal.cluster, proposal.machine)
+                self.index.release(machine, solved.tasks[proposal.key].spec)
+
+    def _refresh(self, connection: Connection, now: datetime) -> None:
+        whole = self.compared_at is None or now - self.compared_at >= self.compare_every
+        if whole:
+            now_there = fleet(connection)
+            self.index.replace(now_there)
+            self.compared_at = now
+        else:
+            now_there = fleet_changes(connection, self.revision)
+            self.index.refresh(now_there)
+        self.revision = now_there.revision
+
+
+def _by_shape(pairs: set[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    shapes: dict[str, set[str]] = {}
+    for cluster, shape in pairs:
+        shapes.setdefault(shape, set()).add(cluster)
+    return {shape: frozenset(clusters) for shape, clusters in shapes.items()}
+
+
+_LOST = Verdict(reason=Reason.LOST_RACE, detail="a machine was found, but the ledger said no")
