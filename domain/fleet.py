@@ -48,6 +48,17 @@ class ClaimResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """`count` attempts on a machine that rules between tasks look at, remnants included."""
+
+    team: str
+    service: str | None
+    shuns: tuple[str, ...]
+    """Services of the team that these attempts want not beside them."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MachineStanding:
     """One machine with everything that holds room on it, remnants included."""
 
@@ -64,8 +75,7 @@ class MachineStanding:
     """Its keeper answers the agent. Whether the agent answers stands in `Fleet.clusters`."""
     capacity_extra: Mapping[str, int] = field(default_factory=dict)
     used_extra: Mapping[str, int] = field(default_factory=dict)
-    services: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """(team, service) -> how many of its attempts hold room here."""
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,86 @@
+"""The brake: nothing is replaced while a large part of all clusters is silent."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select, update
+
+from domain.supervision import Reach
+from domain.views import BrakeView
+from store.dialects import upsert
+from store.mapping import instant_or_none, micros
+from store.tables import BRAKE, CLUSTER
+
+SILENT_CLUSTERS_MIN = 2
+SILENT_PERCENT_MAX = 20
+_COUNTED = (Reach.REACHABLE.value, Reach.SUSPECT.value, Reach.FENCED.value)
+"""Clusters without a first grant, and those confirmed lost, are no part of the share."""
+
+
+def brake(connection: Connection) -> BrakeView:
+    """Whether it holds, and since when."""
+    row = connection.execute(select(BRAKE)).one_or_none()
+    if row is None:
+        return BrakeView(held=False)
+    return BrakeView(held=bool(row.held), since=instant_or_none(row.since), by=row.by)
+
+
+def brake_held(connection: Connection) -> bool:
+    """Read by whoever is about to replace; it cannot be set before they have committed."""
+    return bool(connection.scalar(select(BRAKE.c.held).with_for_update(read=True)))
+
+
+def lock_brake(connection: Connection) -> None:
+    """The first lock of every transaction that changes what the brake depends on."""
+    connection.execute(upsert(connection, BRAKE).values(id=1).on_conflict_do_nothing())
+    connection.execute(select(BRAKE.c.id).with_for_update())
+
+
+def set_brake_if_many(connection: Connection, now: int) -> bool:
+    """A cluster has just fallen silent; call with the brake locked. True when the brake holds."""
+    if _held(connection):
+        return True
+    silent, counted = _shares(connection)
+    many = silent >= SILENT_CLUSTERS_MIN and silent * 100 > SILENT_PERCENT_MAX * counted
+    if many:
+        connection.execute(update(BRAKE).values(held=1, since=now, by=""))
+    return many
+
+
+def lift_brake_if_few(connection: Connection, now: int) -> None:
+    """A cluster has just come back or is known to be lost; call with the brake locked."""
+    silent, counted = _shares(connection)
+    if silent * 100 <= SILENT_PERCENT_MAX * counted and _held(connection):
+        _release(connection, now, by="")
+
+
+def lift_brake(connection: Connection, now: datetime, by: str) -> bool:
+    """An operator's word; False when it did not hold."""
+    lock_brake(connection)
+    if not _held(connection):
+        return False
+    # It is set again only by the next cluster that falls silent, not by those that are now.
+    _release(connection, micros(now), by=by)
+    return True
+
+
+def _release(connection: Connection, now: int, *, by: str) -> None:
+    """Every suspect cluster's wait starts anew; a deadline that has passed stays passed."""
+    connection.execute(update(BRAKE).values(held=0, since=now, by=by))
+    suspect = CLUSTER.c.silent_since.is_not(None) & (CLUSTER.c.state == Reach.SUSPECT.value)
+    names = select(CLUSTER.c.name).where(suspect).order_by(CLUSTER.c.name).with_for_update()
+    clusters = list(connection.scalars(names))
+    if clusters:
+        again = update(CLUSTER).where(CLUSTER.c.name.in_(clusters))
+        connection.execute(again.values(silent_since=now))
+
+
+def _held(connection: Connection) -> bool:
+    return bool(connection.scalar(select(BRAKE.c.held)))
+
+
+def _shares(connection: Connection) -> tuple[int, int]:
+    counted = select(func.count(), func.count(CLUSTER.c.silent_since)).where(
+        CLUSTER.c.state.in_(_COUNTED)
+    )
+    total, silent = connection.execute(counted).one()
+    return int(silent), int(total)

@@ -1,0 +1,296 @@
+"""Enqueue, settle and withdraw: what task workflows ask of the ledger, several in one transaction.
+
+Each is idempotent: asked again after a crash, it finds its work done and answers as before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from domain.attempt import EndKind, Phase, StopCause
+from domain.claims import (
+    Enqueue,
+    Enqueued,
+    Finish,
+    LedgerAnswer,
+    LedgerOperation,
+    Requeue,
+    Settle,
+    Settled,
+    SubmitRefusal,
+    Withdraw,
+    WithdrawAnswer,
+    WithdrawCause,
+    Withdrawn,
+)
+from domain.feasibility import nearest_miss, never_fits
+from domain.ids import attempt_id, partition_of
+from domain.reasons import Reason
+from domain.shape import shape_digest
+from domain.views import EventKind
+from store.brake import brake_held
+from store.classes import machine_classes
+from store.dialects import upsert
+from store.lines import ClaimLine, TaskLine
+from store.locking import Work
+from store.mapping import ending_text, micros, read_spent, spec_text
+from store.tables import SPEC, TASK
+from store.transitions import (
+    ENDINGS,
+    close,
+    finish,
+    note,
+    order_stop,
+    record_ending,
+    record_late,
+    release,
+    requeue,
+    spend,
+    touch,
+)
+from store.writing import write
+
+OPERATIONS_PER_TRANSACTION_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The answers in the order asked, and whom the caller must tell after the commit."""
+
+    answers: list[LedgerAnswer]
+    rings: set[int]
+    """Partitions whose bell is to be rung."""
+    clusters: set[str]
+    """Clusters with new orders: a hint is to be sent."""
+
+
+def apply(
+    connection: Connection, operations: Sequence[LedgerOperation], *, partitions: int, now: datetime
+) -> Applied:
+    """Carry out all of them, in their order, in this one transaction."""
+    assert len(operations) <= OPERATIONS_PER_TRANSACTION_MAX, len(operations)
+    work = Work(connection, micros(now))
+    braked = any(_needs_brake(op) for op in operations) and brake_held(connection)
+    refusals = _insert_new(work, operations, partitions)
+    keys = {_key_of(op) for op in operations}
+    work.lock_current(
+        keys, {attempt_id(op.key, op.number) for op in operations if isinstance(op, Settle)}
+    )
+    answers: list[LedgerAnswer] = []
+    for op in operations:
+        match op:
+            case Enqueue():
+                answers.append(_enqueue(work, op, refusals))
+            case Settle():
+                answers.append(_settle(work, op, braked=braked))
+            case Withdraw():
+                answers.append(_withdraw(work, op))
+    rings = write(work)
+    return Applied(answers=answers, rings=rings, clusters=work.ordered)
+
+
+def _key_of(op: LedgerOperation) -> str:
+    return op.spec.key if isinstance(op, Enqueue) else op.key
+
+
+def _needs_brake(op: LedgerOperation) -> bool:
+    return isinstance(op, Settle) and op.ending.kind is EndKind.FENCED
+
+
+# --- enqueue ----------------------------------------------------------------------------------
+
+
+def _insert_new(
+    work: Work, operations: Sequence[LedgerOperation], partitions: int
+) -> dict[str, SubmitRefusal]:
+    """Insert the rows that are missing; the refusals of those that no machine could ever hold."""
+    asked: dict[str, Enqueue] = {}
+    for op in operations:
+        if isinstance(op, Enqueue):
+            asked.setdefault(op.spec.key, op)
+    if not asked:
+        return {}
+    there = work.peek_tasks(asked)
+    new = {key: op for key, op in sorted(asked.items()) if key not in there}
+    refusals: dict[str, SubmitRefusal] = {}
+    classes = machine_classes(work.connection) if new else ()
+    for key, op in new.items():
+        lost = never_fits(op.spec, classes)
+        if lost is not None:
+            miss = nearest_miss(op.spec, classes)
+            text = f"no machine could ever hold this task: {miss}"
+            refusals[key] = SubmitRefusal(code="never_fits", message=text, lost=lost)
+    rows = [_new_row(op, partitions, work.now) for k, op in new.items() if k not in refusals]
+    if not rows:
+        return refusals
+    # Another transaction may insert the same key meanwhile: then its row stands, and ours is read.
+    tasks = upsert(work.connection, TASK).on_conflict_do_nothing()
+    done = work.connection.execute(tasks, rows).rowcount == len(rows)
+    specs = [{"key": r["key"], "body": spec_text(new[r["key"]].spec)} for r in rows]
+    insert_specs = insert(SPEC) if done else upsert(work.connection, SPEC).on_conflict_do_nothing()
+    work.connection.execute(insert_specs, specs)
+    return refusals
+
+
+def _new_row(op: Enqueue, partitions: int, now: int) -> dict[str, Any]:
+    spec, at = op.spec, micros(op.at)
+    return {
+        "key": spec.key,
+        "team": spec.team,
+        "partition": partition_of(spec.team, partitions),
+        "phase": Phase.PENDING.value,
+        "band": int(spec.priority),
+        "service": spec.constraints.service,
+        "digest": op.digest,
+        "shape": shape_digest(spec),
+        "enqueued_at": at,
+        "asked_at": at,
+        "not_before": min(at, now),  # Clocks of two processes differ: it is due at once.
+        "not_after": None if op.not_after is None else micros(op.not_after),
+        "pending_since": now,
+        "updated_at": now,
+    }
+
+
+def _enqueue(work: Work, op: Enqueue, refusals: dict[str, SubmitRefusal]) -> Enqueued:
+    task = work.tasks.get(op.spec.key)
+    if task is None:
+        return Enqueued(closed=0, refusal=refusals[op.spec.key])
+    if task.digest != op.digest:
+        text = f"{task.key} was submitted before with another body"
+        return Enqueued(closed=0, refusal=SubmitRefusal(code="conflict", message=text))
+    spent = read_spent(task.spent)
+    if task.final:
+        return Enqueued(closed=task.closed, final=task.read_outcome, spent=spent)
+    task.asked_at = max(task.asked_at, micros(op.at))
+    touch(work, task)
+    if task.pending:
+        if task.events == 0:
+            note(work, task, EventKind.ENQUEUED)
+        work.woken.add(task.partition)
+        return Enqueued(closed=task.closed, spent=spent)
+    claim = work.claim_of(task)
+    if not claim.inquiry:
+        note(work, task, EventKind.ADOPTED, claim.number)
+    claim.inquiry = claim.adopted = claim.to_deliver = 1
+    claim.changed = True
+    work.ordered.add(claim.cluster)
+    return Enqueued(closed=task.closed, live=claim.live, spent=spent)
+
+
+# --- settle -----------------------------------------------------------------------------------
+
+
+def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
+    task = work.tasks.get(op.key)
+    claim = work.claims.get(attempt_id(op.key, op.number))
+    if task is None or claim is None or claim.cluster != op.cluster:
+        return _not_mine(task)
+    if _settled_before(claim, op):
+        return Settled(mine=True, closed=task.closed)
+    if not claim.open or op.late:
+        return _late(work, task, claim, op)
+    assert task.claimed, (task, claim)
+    assert task.number == claim.number, (task, claim)
+    if op.ending.kind in ENDINGS:
+        release(work, claim)
+    elif not _may_replace(claim, braked=braked):
+        return _not_mine(task)
+    else:
+        close(work, claim)
+        if claim.fenced == Reason.SUPERSEDED:  # It may run on: at the next contact it is to stop.
+            order_stop(work, None, claim, StopCause.SUPERSEDED)
+    if op.ending.kind is EndKind.REFUSED:
+        _count_refusal(work, task, claim, op)
+    record_ending(work, claim, op.ending, micros(op.at))
+    note(work, task, EventKind.ENDED, claim.number, op.ending.kind.value)
+    _then(work, task, op)
+    return Settled(mine=True, closed=task.closed)
+
+
+def _settled_before(claim: ClaimLine, op: Settle) -> bool:
+    """The very same settle, asked again because its answer was lost."""
+    same = claim.settled_at == micros(op.at) and claim.ending == ending_text(op.ending)
+    return same and not claim.open and not op.late
+
+
+def _may_replace(claim: ClaimLine, *, braked: bool) -> bool:
+    """A number closes without an ending only while the row says that it is lost."""
+    if claim.fenced is None:
+        return False
+    return not braked or bool(claim.vouched) or claim.fenced == Reason.SUPERSEDED
+
+
+def _late(work: Work, task: TaskLine, claim: ClaimLine, op: Settle) -> Settled:
+    if op.ending.kind in ENDINGS:
+        was_open = claim.open
+        release(work, claim)
+        record_late(work, task, claim, op.ending)
+        if was_open:  # The workflow was wrong to call it late: nothing is left to wait for.
+            requeue(work, task, work.now, task.not_after)
+    return _not_mine(task)
+
+
+def _not_mine(task: TaskLine | None) -> Settled:
+    if task is None:
+        return Settled(mine=False, closed=0)
+    return Settled(mine=False, closed=task.closed, final=task.read_outcome)
+
+
+def _count_refusal(work: Work, task: TaskLine, claim: ClaimLine, op: Settle) -> None:
+    if op.ending.reason is not Reason.AGENT_STOP_CAME_FIRST:
+        work.refused.append((claim.cluster, task.shape))
+
+
+def _then(work: Work, task: TaskLine, op: Settle) -> None:
+    match op.then:
+        case Requeue() as again:
+            spend(task, op.ending)
+            not_after = None if again.not_after is None else micros(again.not_after)
+            requeue(work, task, micros(again.not_before), not_after)
+        case Finish(outcome=outcome):
+            finish(work, task, outcome)
+
+
+# --- withdraw ---------------------------------------------------------------------------------
+
+
+def _withdraw(work: Work, op: Withdraw) -> Withdrawn:
+    task = work.tasks.get(op.key)
+    if task is None:
+        return Withdrawn(answer=WithdrawAnswer.NO_EFFECT)
+    if task.final:
+        outcome = task.read_outcome
+        mine = outcome == op.outcome
+        answer = WithdrawAnswer.WITHDRAWN if mine else WithdrawAnswer.FINAL
+        return Withdrawn(answer=answer, final=outcome)
+    if task.pending:
+        return _withdraw_pending(work, task, op)
+    if op.cause is WithdrawCause.EXPIRE:
+        return Withdrawn(answer=WithdrawAnswer.NO_EFFECT)
+    claim = work.claim_of(task)
+    late = op.cause is WithdrawCause.LATE_SUCCESS
+    order_stop(work, task, claim, StopCause.SUPERSEDED if late else StopCause.CANCEL)
+    if op.abandon and op.cause is WithdrawCause.CANCEL:
+        return _abandon(work, task, claim, op)
+    return Withdrawn(answer=WithdrawAnswer.STOPPING, live=claim.live)
+
+
+def _withdraw_pending(work: Work, task: TaskLine, op: Withdraw) -> Withdrawn:
+    overdue = task.not_after is not None and task.not_after <= max(micros(op.at), work.now)
+    if op.cause is WithdrawCause.EXPIRE and not overdue:
+        return Withdrawn(answer=WithdrawAnswer.NO_EFFECT)
+    finish(work, task, op.outcome)
+    return Withdrawn(answer=WithdrawAnswer.WITHDRAWN, final=op.outcome)
+
+
+def _abandon(work: Work, task: TaskLine, claim: ClaimLine, op: Withdraw) -> Withdrawn:
+    """The stop order stays: it is delivered at the next contact."""
+    close(work, claim)
+    changed = {"reason": Reason.MAY_STILL_RUN, "number": claim.number}
+    outcome = op.outcome.model_copy(update=changed)
+    finish(work, task, outcome)
+    return Withdrawn(answer=WithdrawAnswer.ABANDONED, final=outcome)

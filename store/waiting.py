@@ -1,0 +1,100 @@
+"""Rows that wait: which are due, which are overdue, and when the next one is. Reads only."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from domain.fleet import PendingTask
+from domain.priority import Band
+from domain.task import TaskSpec
+from store.cooldowns import next_end
+from store.mapping import instant, micros, read_spec
+from store.tables import PENDING, SPEC, TASK
+
+_MINE = TASK.c.partition == bindparam("partition")
+_DUE = (
+    select(
+        *(TASK.c.key, TASK.c.team, TASK.c.band, TASK.c.enqueued_at, TASK.c.number, TASK.c.shape),
+        SPEC.c.body,
+    )
+    .join(SPEC, SPEC.c.key == TASK.c.key)
+    .where(_MINE)
+    .where(PENDING)
+    .where(TASK.c.not_before <= bindparam("now"))
+    .order_by(TASK.c.band, TASK.c.enqueued_at, TASK.c.key)
+    .limit(bindparam("limit"))
+)
+_OVERDUE = (
+    select(TASK.c.key)
+    .where(_MINE)
+    .where(PENDING)
+    .where(TASK.c.not_after.is_not(None))
+    .where(TASK.c.not_after <= bindparam("now"))
+    .order_by(TASK.c.not_after)
+    .limit(bindparam("limit"))
+)
+_NEXT_START = (
+    select(func.min(TASK.c.not_before))
+    .where(_MINE)
+    .where(PENDING)
+    .where(TASK.c.not_before > bindparam("now"))
+)
+_NEXT_END = (
+    select(func.min(TASK.c.not_after))
+    .where(_MINE)
+    .where(PENDING)
+    .where(TASK.c.not_after.is_not(None))
+    .where(TASK.c.not_after > bindparam("now"))
+)
+_WAITING = select(func.count()).select_from(TASK).where(_MINE).where(PENDING)
+_SPECS = select(SPEC.c.key, SPEC.c.body).where(SPEC.c.key.in_(bindparam("keys", expanding=True)))
+
+
+def pending(connection: Connection, partition: int, now: datetime, limit: int) -> list[PendingTask]:
+    """Rows that may have a machine now, the more important first, then the older."""
+    asked = {"partition": partition, "now": micros(now), "limit": limit}
+    return [
+        PendingTask(
+            key=row.key,
+            team=row.team,
+            band=Band(row.band),
+            enqueued_at=instant(row.enqueued_at),
+            number=row.number,
+            shape=row.shape,
+            spec=read_spec(row.body),
+        )
+        for row in connection.execute(_DUE, asked)
+    ]
+
+
+def expired(connection: Connection, partition: int, now: datetime, limit: int = 100) -> list[str]:
+    """Keys of waiting rows past their `not_after`: their workflows are to be told."""
+    asked = {"partition": partition, "now": micros(now), "limit": limit}
+    return list(connection.scalars(_OVERDUE, asked))
+
+
+def next_due(connection: Connection, partition: int, now: datetime) -> datetime | None:
+    """The first instant after `now` at which time alone changes something for a waiting row.
+
+    Give it the instant with which the last round read: what fell due since is then not forgotten.
+    """
+    asked = {"partition": partition, "now": micros(now)}
+    instants = [connection.scalar(_NEXT_START, asked), connection.scalar(_NEXT_END, asked)]
+    if waiting_count(connection, partition):
+        instants.append(next_end(connection, now))
+    known = [at for at in instants if at is not None]
+    return instant(min(known)) if known else None
+
+
+def waiting_count(connection: Connection, partition: int) -> int:
+    """How many rows wait, due or not."""
+    return int(connection.scalar(_WAITING, {"partition": partition}) or 0)
+
+
+def specs(connection: Connection, keys: Sequence[str]) -> dict[str, TaskSpec]:
+    """What these tasks asked for."""
+    if not keys:
+        return {}
+    rows = connection.execute(_SPECS, {"keys": sorted(keys)})
+    return {row.key: read_spec(row.body) for row in rows}

@@ -1,0 +1,163 @@
+"""Writes what a unit of work has changed: a few statements whatever the number of rows.
+
+The order of the statements is the order of the locks (see `store.locking`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Connection, Table, Update, bindparam, insert, select, update
+
+from domain.resources import COLUMNS
+from store.bell import ring
+from store.cooldowns import count_refusals
+from store.dialects import next_revision, upsert
+from store.lines import ClaimLine, TaskLine
+from store.locking import Work, rows_by_key
+from store.mapping import extra_text
+from store.room import Room
+from store.tables import CLAIM, EVENT, MACHINE, TASK, USAGE
+
+_TASK_FIXED = {"key", "team", "partition", "band", "digest", "shape", "changed"}
+_TASK_NAMES = [f.name for f in fields(TaskLine) if f.name not in _TASK_FIXED]
+_CLAIM_FIXED = {
+    *("attempt", "key", "number", "team", "cluster", "place", "on_loss", "extra", "changed"),
+    *COLUMNS,
+}
+_CLAIM_NAMES = [f.name for f in fields(ClaimLine) if f.name not in _CLAIM_FIXED]
+USED = tuple(f"used_{column}" for column in COLUMNS)
+
+
+def _update_lines(table: Table, key: str, names: Iterable[str]) -> Update:
+    values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
+    return update(table).where(table.c[key] == bindparam("b_row")).values(values)
+
+
+_UPDATE_TASKS = _update_lines(TASK, "key", _TASK_NAMES)
+_UPDATE_CLAIMS = _update_lines(CLAIM, "attempt", _CLAIM_NAMES)
+_UPDATE_USED = (
+    update(MACHINE)
+    .where(MACHINE.c.place == bindparam("b_place"))
+    .values(
+        {name: MACHINE.c[name] + bindparam(f"b_{name}") for name in USED}
+        | {"revision": bindparam("b_revision")}
+    )
+)
+_UPDATE_USED_EXTRA = (
+    update(MACHINE)
+    .where(MACHINE.c.place == bindparam("b_place"))
+    .values(used_extra=bindparam("b_used_extra"))
+)
+_LOCK_MACHINES = (
+    select(MACHINE.c.place, MACHINE.c.used_extra)
+    .where(MACHINE.c.place.in_(bindparam("keys", expanding=True)))
+    .order_by(MACHINE.c.place)
+    .with_for_update(key_share=True)
+)
+_LOCK_USAGE = (
+    select(USAGE.c.team, USAGE.c.extra)
+    .where(USAGE.c.team.in_(bindparam("keys", expanding=True)))
+    .order_by(USAGE.c.team)
+    .with_for_update(key_share=True)
+)
+_UPDATE_USAGE_EXTRA = (
+    update(USAGE).where(USAGE.c.team == bindparam("b_team")).values(extra=bindparam("b_extra"))
+)
+_INSERT_CLAIMS = insert(CLAIM)
+
+
+def write(work: Work) -> set[int]:
+    """Write everything; the answer is the partitions whose bell the caller must ring."""
+    connection = work.connection
+    if work.new_claims:
+        connection.execute(_INSERT_CLAIMS, work.new_claims)
+    _write_lines(connection, _UPDATE_TASKS, work.tasks, _TASK_NAMES)
+    _write_lines(connection, _UPDATE_CLAIMS, work.claims, _CLAIM_NAMES)
+    _write_events(work)
+    _write_used(work)
+    _write_usage(work)
+    count_refusals(connection, work.refused, work.now)
+    return ring(connection, work.woken, room_freed=work.room_freed, now=work.now)
+
+
+def _write_lines(
+    connection: Connection,
+    statement: Update,
+    lines: Mapping[str, TaskLine | ClaimLine],
+    names: list[str],
+) -> None:
+    changed = [
+        {"b_row": row, **{f"b_{name}": getattr(line, name) for name in names}}
+        for row, line in sorted(lines.items())
+        if line.changed
+    ]
+    if changed:
+        connection.execute(statement, changed)
+
+
+def _write_events(work: Work) -> None:
+    if not work.events:
+        return
+    statement = upsert(work.connection, EVENT)
+    latest = {(e["key"], e["slot"]): e for e in work.events}  # A ring may come round in one batch.
+    names = ("seq", "at", "kind", "number", "detail")
+    statement = statement.on_conflict_do_update(
+        index_elements=["key", "slot"], set_={name: statement.excluded[name] for name in names}
+    )
+    work.connection.execute(statement, list(latest.values()))
+
+
+def _write_used(work: Work) -> None:
+    used = {place: room for place, room in sorted(work.used.items()) if not room.is_nothing()}
+    if not used:
+        return
+    connection = work.connection
+    with_extra = {place: room for place, room in used.items() if room.extra}
+    # Sums of the named extras are read, added up here and written; so those rows are locked first,
+    # and in order with the rest.
+    before = dict(rows_by_key(connection, _LOCK_MACHINES, used)) if with_extra else {}
+    revision = next_revision(connection)
+    connection.execute(
+        _UPDATE_USED,
+        [
+            {
+                "b_place": place,
+                "b_revision": revision,
+                **{f"b_{n}": v for n, v in zip(USED, room.vector, strict=True)},
+            }
+            for place, room in used.items()
+        ],
+    )
+    if with_extra:
+        after = {place: _sum_text(before[place], room) for place, room in with_extra.items()}
+        changes = [{"b_place": place, "b_used_extra": text} for place, text in after.items()]
+        connection.execute(_UPDATE_USED_EXTRA, changes)
+
+
+def _write_usage(work: Work) -> None:
+    charged = {team: room for team, room in sorted(work.charged.items()) if not room.is_nothing()}
+    if not charged:
+        return
+    connection = work.connection
+    statement = upsert(connection, USAGE)
+    sums = {name: USAGE.c[name] + statement.excluded[name] for name in COLUMNS}
+    statement = statement.on_conflict_do_update(index_elements=["team"], set_=sums)
+    rows = [
+        {"team": team, **dict(zip(COLUMNS, room.vector, strict=True))}
+        for team, room in charged.items()
+    ]
+    connection.execute(statement, rows)
+    with_extra = {team: room for team, room in charged.items() if room.extra}
+    if with_extra:
+        # The rows are this transaction's by now: the statement above has locked them.
+        before = dict(rows_by_key(connection, _LOCK_USAGE, with_extra))
+        after = {team: _sum_text(before[team], room) for team, room in with_extra.items()}
+        changes = [{"b_team": team, "b_extra": text} for team, text in after.items()]
+        connection.execute(_UPDATE_USAGE_EXTRA, changes)
+
+
+def _sum_text(before: str | None, change: Room) -> str | None:
+    total = Room.of_row((0, 0, 0, 0, 0), before)
+    total.add(Room(extra=change.extra))
+    return extra_text(total.amounts())
