@@ -1,0 +1,67 @@
+"""Output of attempts, read in chunks from the agent of their cluster. Knows no route, no ledger."""
+
+import base64
+from dataclasses import dataclass
+from typing import Literal
+
+import httpx
+from pydantic import ValidationError
+
+from domain.errors import UnavailableError
+from domain.protocol import LogAnswer
+
+CHUNK_BYTES = 256 * 1024
+AGENT_ANSWER_S = 10.0
+CONNECTIONS_MAX = 100
+
+Stream = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`first`: offset of the data, later than asked where older output was rotated away."""
+
+    known: bool
+    first: int
+    data: bytes
+    ended: bool
+
+    @property
+    def next(self) -> int:
+        """Offset of what follows."""
+        return self.first + len(self.data)
+
+
+class AgentLogs:
+    """Asks agents by the addresses that came with their registration."""
+
+    def __init__(self) -> None:
+        limits = httpx.Limits(max_connections=CONNECTIONS_MAX)
+        self._http = httpx.AsyncClient(timeout=AGENT_ANSWER_S, limits=limits, trust_env=False)
+
+    async def chunk(self, address: str, attempt: str, stream: Stream, offset: int) -> Chunk:
+        """The next piece of one stream; UnavailableError while agent or keeper does not answer."""
+        query = {
+            "attempt": attempt,
+            "stream": stream,
+            "offset": str(offset),
+            "limit": str(CHUNK_BYTES),
+        }
+        try:
+            response = await self._http.get(f"{address.rstrip('/')}/v1/logs", params=query)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UnavailableError(
+                f"the agent at {address} does not answer: {type(error).__name__}"
+            ) from error
+        if response.status_code != httpx.codes.OK:
+            raise UnavailableError(f"the agent at {address} answers {response.status_code}")
+        try:
+            answer = LogAnswer.model_validate_json(response.content)
+            data = base64.b64decode(answer.data, validate=True)
+        except (ValidationError, ValueError) as error:
+            raise UnavailableError(f"the agent at {address} cannot be understood") from error
+        return Chunk(answer.known, max(answer.first, offset), data, answer.ended)
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.aclose()

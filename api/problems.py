@@ -1,0 +1,142 @@
+"""Every "no" of the API as application/problem+json. Decides status codes; knows no route."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from domain.errors import (
+    ConflictError,
+    DrystoneError,
+    InvalidError,
+    NeverFitsError,
+    NotFoundError,
+    UnavailableError,
+)
+from domain.faces import FieldError, Problem
+from runtime.telemetry import logger
+
+MEDIA_TYPE = "application/problem+json"
+FIELD_ERRORS_MAX = 20
+MESSAGE_CHARS_MAX = 500
+
+
+class TooLargeError(DrystoneError):
+    """The body is longer than the limit."""
+
+    code = "too_large"
+
+
+class UnreadableError(InvalidError):
+    """Not even JSON."""
+
+    code = "unreadable"
+
+
+class MaybeAcceptedError(UnavailableError):
+    """A submission whose fate is unknown: asking again under the same id is safe."""
+
+    def __init__(self, message: str, task: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+_STATUS: Sequence[tuple[type[DrystoneError], HTTPStatus]] = (
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (ConflictError, HTTPStatus.CONFLICT),
+    (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (NeverFitsError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (UnreadableError, HTTPStatus.BAD_REQUEST),
+    (InvalidError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+_CODE = {400: "invalid", 404: "not_found", 405: "method_not_allowed", 422: "invalid"}
+
+
+def install_problem_handlers(app: FastAPI, retry_after_s: int) -> None:
+    """Answer every error of this application with a problem document."""
+
+    async def refused(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, DrystoneError)
+        return _refusal(error, retry_after_s)
+
+    app.add_exception_handler(DrystoneError, refused)
+    app.add_exception_handler(RequestValidationError, _misfit)
+    app.add_exception_handler(ValidationError, _misfit)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _bug)
+
+
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The document as a response."""
+    return Response(
+        problem.model_dump_json(), problem.status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+def _refusal(error: DrystoneError, retry_after_s: int) -> Response:
+    status = next((s for kind, s in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
+    problem = Problem(
+        title=status.phrase,
+        status=status,
+        detail=_printable(str(error)),
+        code=error.code,
+        lost=error.lost if isinstance(error, NeverFitsError) else {},
+        task=error.task if isinstance(error, MaybeAcceptedError) else "",
+    )
+    again = {"Retry-After": str(retry_after_s)} if isinstance(error, UnavailableError) else None
+    return problem_response(problem, again)
+
+
+async def _misfit(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError | ValidationError)
+    found = [_field_error(e) for e in error.errors()]
+    shown = found[:FIELD_ERRORS_MAX]
+    detail = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in shown[:3])
+    if len(found) > 3:
+        detail += f"; and {len(found) - 3} more"
+    problem = Problem(
+        title="Unprocessable Content",
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        detail=_printable(detail, 3 * MESSAGE_CHARS_MAX),
+        code="invalid",
+        errors=tuple(shown),
+    )
+    return problem_response(problem)
+
+
+def _field_error(error: Mapping[str, Any]) -> FieldError:
+    where = [str(part) for part in error.get("loc", ()) if part != "body"]
+    message = str(error.get("msg", "does not fit")).removeprefix("Value error, ")
+    return FieldError(field=_printable(".".join(where)), message=_printable(message))
+
+
+def _printable(text: str, limit: int = MESSAGE_CHARS_MAX) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    problem = Problem(
+        title=title,
+        status=error.status_code,
+        detail=_printable(str(error.detail)),
+        code=_CODE.get(error.status_code, title.lower().replace(" ", "_")),
+    )
+    return problem_response(problem, error.headers)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    logger().error("unexpected error", path=request.url.path, error=repr(error), exc_info=error)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    problem = Problem(
+        title=status.phrase, status=status, code="internal", detail="see the log of the API"
+    )
+    return problem_response(problem)

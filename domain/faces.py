@@ -1,0 +1,88 @@
+"""Documents of the REST API that its clients read too: pages, explanations, problems."""
+
+from pydantic import BaseModel, Field
+
+from domain.attempt import Phase
+from domain.reasons import Reason
+from domain.views import (
+    AttemptView,
+    BrakeView,
+    ClusterView,
+    EventView,
+    MachineView,
+    VerdictView,
+)
+
+
+class AttemptPage(BaseModel, frozen=True):
+    """The attempts of a task, oldest first."""
+
+    items: tuple[AttemptView, ...]
+
+
+class EventPage(BaseModel, frozen=True):
+    """The newest events of a task, oldest first."""
+
+    items: tuple[EventView, ...]
+
+
+class MachinePage(BaseModel, frozen=True):
+    """A page of machines, and the cursor of the next; None at its end."""
+
+    items: tuple[MachineView, ...]
+    cursor: str | None = None
+
+
+class ClusterPage(BaseModel, frozen=True):
+    """All clusters."""
+
+    items: tuple[ClusterView, ...]
+    cursor: str | None = None
+
+
+class Explanation(BaseModel, frozen=True):
+    """Why a task stands where it stands."""
+
+    team: str
+    id: str
+    phase: Phase
+    summary: str
+    """One sentence for people."""
+    verdict: VerdictView | None = None
+    """Of the last round that looked at it; only while it waits."""
+    history: tuple[VerdictView, ...] = ()
+    """Verdicts as they changed, oldest first."""
+    nearest_miss: str = ""
+    events: tuple[EventView, ...] = ()
+
+
+class ReadyReport(BaseModel, frozen=True):
+    """Whether this API can work now; each part says `ok` or why not."""
+
+    ready: bool
+    parts: dict[str, str]
+    brake: BrakeView | None = None
+
+
+class FieldError(BaseModel, frozen=True):
+    """What is wrong with one part of a request."""
+
+    field: str
+    """Where: `resources.cpu`, `query.limit`; empty for the body as a whole."""
+    message: str
+
+
+class Problem(BaseModel, frozen=True):
+    """RFC 9457, with our additions."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int
+    detail: str = ""
+    code: str = ""
+    """One word for programs: invalid, not_found, conflict, never_fits, too_large, unavailable."""
+    errors: tuple[FieldError, ...] = ()
+    lost: dict[Reason, int] = Field(default_factory=dict)
+    """With never_fits: machines of the fleet lost per reason."""
+    task: str = ""
+    """With unavailable, after a submission: the id under which asking again is safe."""

@@ -1,0 +1,25 @@
+"""Exit codes of the commands: what a script may rely on."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """`run` adds the task's own code, and 128 + signal when it was killed."""
+
+    OK = 0
+    FAILED = 1
+    """A task ran and failed; a command could not do what it was asked."""
+    USAGE = 2
+    REFUSED = 65
+    """The submission does not fit, or its id was used for something else: nothing was accepted."""
+    NEVER_FITS = 66
+    """No machine of the fleet could ever hold the task: nothing was accepted."""
+    NOT_FOUND = 67
+    UNREACHABLE = 69
+    NOT_RUN = 75
+    """The task ended without running: cancelled or expired while it waited."""
+    STILL_QUEUED = 76
+    """`submit --wait --timeout`: time is up, and at least one task still waits for a machine."""
+    STILL_RUNNING = 77
+    """`submit --wait --timeout`: time is up, nothing waits any more, something still runs."""
+    INTERRUPTED = 130

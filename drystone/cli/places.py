@@ -1,0 +1,207 @@
+"""`drystone machines`, `clusters`, `cordon`, `uncordon`, `brake`, `top`: where work runs."""
+
+import getpass
+import time
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from domain.resources import Resources
+from domain.views import ClusterView, MachineView
+from drystone.cli.exits import Exit
+from drystone.cli.output import (
+    JsonOption,
+    UrlOption,
+    age,
+    asking,
+    console,
+    fail,
+    print_facts,
+    print_json,
+    print_table,
+)
+from drystone.client import Client
+
+PAGES_MAX = 1_000
+
+machines = typer.Typer(help="Look at machines.", no_args_is_help=True)
+clusters = typer.Typer(help="Look at clusters.", no_args_is_help=True)
+
+Machine = Annotated[str, typer.Argument(help="CLUSTER/MACHINE, or a machine of `local`.")]
+
+
+@machines.command("list")
+def list_machines(
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Only of this one.")] = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Machines, what they have, and what is used of it."""
+    with asking(url) as client:
+        found = _all_machines(client, cluster)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            f"{m.cluster}/{m.name}",
+            _state(m),
+            _of(m.used.cpu_milli, m.capacity.cpu_milli, 1_000),
+            _of(m.used.memory_mib, m.capacity.memory_mib, 1_024),
+            _of(m.used.gpu, m.capacity.gpu, 1) if m.capacity.gpu else "",
+            m.zone,
+        )
+        for m in found
+    ]
+    print_table(["MACHINE", "STATE", "CPU", "MEMORY GiB", "GPU", "ZONE"], rows, "no machines yet")
+
+
+def cordon(machine: Machine, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """No new tasks on a machine; what runs there goes on."""
+    _set_cordon(machine, url, as_json, cordoned=True)
+
+
+def uncordon(machine: Machine, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """New tasks on a machine again."""
+    _set_cordon(machine, url, as_json, cordoned=False)
+
+
+@clusters.command("list")
+def list_clusters(url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """All clusters."""
+    with asking(url) as client:
+        page = client.clusters()
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (c.name, c.state.value, c.machines, c.attempts, age(c.heard_at), c.site) for c in page.items
+    ]
+    columns = ["CLUSTER", "STATE", "MACHINES", "ATTEMPTS", "HEARD", "SITE"]
+    print_table(columns, rows, "no clusters yet")
+
+
+@clusters.command()
+def get(name: str, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """One cluster."""
+    with asking(url) as client:
+        cluster = client.cluster(name)
+    _print_cluster(cluster, as_json)
+
+
+@clusters.command("confirm-lost")
+def confirm_lost(
+    name: str,
+    by: Annotated[str | None, typer.Option("--by", help="Who says so; else you.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Vouch that nothing of a cluster runs any more: its work may be started elsewhere at once."""
+    if not yes and not typer.confirm(f"Nothing of cluster {name} runs any more?"):
+        fail("not confirmed", Exit.FAILED)
+    with asking(url) as client:
+        cluster = client.confirm_lost(name, by=by or getpass.getuser())
+    _print_cluster(cluster, as_json)
+
+
+def brake(url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Whether the stop on mass replacement holds."""
+    with asking(url) as client:
+        state = client.brake()
+    if as_json:
+        print_json(state)
+        return
+    print(f"held since {state.since}" if state.held else "not held")
+
+
+def top(
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="One look.")] = False,
+    url: UrlOption = None,
+) -> None:
+    """Clusters, machines and tasks at a glance, again and again until Ctrl-C."""
+    screen = console()
+    with asking(url) as client:
+        while True:
+            if not once:
+                screen.clear()
+            _print_glance(client)
+            if once:
+                return
+            time.sleep(max(every, 0.2))
+
+
+def _print_glance(client: Client) -> None:
+    found = _all_machines(client, None)
+    used, there = Resources(), Resources()
+    for machine in found:
+        used, there = used.plus(machine.used), there.plus(machine.capacity)
+    states = Counter(c.state.value for c in client.clusters().items)
+    print_facts(
+        [
+            ("clusters", ", ".join(f"{n} {state}" for state, n in states.items())),
+            ("machines", len(found)),
+            ("cpu", _of(used.cpu_milli, there.cpu_milli, 1_000)),
+            ("memory GiB", _of(used.memory_mib, there.memory_mib, 1_024)),
+        ]
+    )
+    rows = [
+        (t.key, t.phase.value, t.machine, age(t.enqueued_at), t.spec.command[0])
+        for t in client.list(limit=20).items
+    ]
+    print()
+    print_table(["TASK", "PHASE", "MACHINE", "AGE", "COMMAND"], rows, "no tasks")
+
+
+def _all_machines(client: Client, cluster: str | None) -> list[MachineView]:
+    found: list[MachineView] = []
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = client.machines(cluster=cluster, cursor=cursor)
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _set_cordon(machine: str, url: str | None, as_json: bool, *, cordoned: bool) -> None:
+    cluster, slash, name = machine.partition("/")
+    cluster, name = (cluster, name) if slash else ("local", machine)
+    with asking(url) as client:
+        view = client.cordon(cluster, name, cordoned=cordoned)
+    if as_json:
+        print_json(view)
+    else:
+        print(f"{view.cluster}/{view.name}: {_state(view)}")
+
+
+def _print_cluster(cluster: ClusterView, as_json: bool) -> None:
+    if as_json:
+        print_json(cluster)
+    else:
+        print_facts(list(cluster.model_dump().items()))
+
+
+def _state(machine: MachineView) -> str:
+    words = ["reachable" if machine.reachable else "silent"]
+    return ", ".join(words + (["cordoned"] if machine.cordoned else []))
+
+
+def _of(used: int, there: int, unit: int) -> str:
+    return (
+        f"{used / unit:g}/{there / unit:g}"
+        if unit == 1
+        else f"{used / unit:.1f}/{there / unit:.1f}"
+    )
+
+
+def add_places(app: typer.Typer) -> None:
+    """Add these commands."""
+    panel = "Machines and clusters"
+    app.add_typer(machines, name="machines", rich_help_panel=panel)
+    app.add_typer(clusters, name="clusters", rich_help_panel=panel)
+    for command in (cordon, uncordon, brake, top):
+        app.command(rich_help_panel=panel)(command)
