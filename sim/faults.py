@@ -1,0 +1,75 @@
+"""What goes wrong in a world: which faults its seed has switched on, and when each one strikes."""
+
+from dataclasses import dataclass
+from random import Random
+
+from sim.clock import SECOND
+
+CHAOS_US = 150 * SECOND
+"""Then everything heals."""
+STRIKES_MAX = 14
+
+KINDS = (
+    "worker_crash",
+    "agent_crash",
+    "keeper_crash",
+    "keeper_stall",
+    "cut_cluster",
+    "cut_machine",
+    "terminate",
+    "reset",
+    "cancel",
+    "stop_order",
+    "continue",
+    "cordon",
+)
+ONGOING = (
+    "crash_per_step",
+    "crash_per_effect",
+    "slow_network",
+    "repeat_tasks",
+    "repeat_activities",
+    "repeat_signals",
+    "late_timers",
+    "launch_fails",
+)
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault: what, when, and for how long where it lasts."""
+
+    at_us: int
+    kind: str
+    for_us: int
+    draw: float
+    """Chooses whom it strikes."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """A seed's choice: about half of the kinds, so that none hides behind the others."""
+
+    ongoing: frozenset[str]
+    strikes: tuple[Strike, ...]
+
+
+def faults(seed: str) -> Faults:
+    """What goes wrong in the world of this seed."""
+    rng = Random(seed)
+    kinds = [kind for kind in KINDS if rng.random() < 0.5]
+    ongoing = frozenset(kind for kind in ONGOING if rng.random() < 0.35)
+    strikes = [_strike(kinds, rng) for _ in range(rng.randint(0, STRIKES_MAX))] if kinds else []
+    return Faults(ongoing, tuple(sorted(strikes, key=lambda strike: strike.at_us)))
+
+
+def _strike(kinds: list[str], rng: Random) -> Strike:
+    """Most last seconds; some outlast the lease."""
+    for_us = rng.choice(
+        (
+            rng.randrange(SECOND // 5, 5 * SECOND),
+            rng.randrange(SECOND, 30 * SECOND),
+            rng.randrange(60 * SECOND, 130 * SECOND),
+        )
+    )
+    return Strike(rng.randrange(CHAOS_US), rng.choice(kinds), for_us, rng.random())
