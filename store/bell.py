@@ -137,7 +137,7 @@ def _unheard(bell: str, at: int, now: int) -> bool:
 
 
 def _ensure(connection: Connection, numbers: Collection[int], now: int) -> None:
-    fresh = upsert(connection, PARTITION).on_conflict_do_nothing()
+    fresh = upsert(connection, PARTITION)
     connection.execute(
         fresh, [{"number": n, "bell": Bell.IDLE.value, "at": now} for n in sorted(numbers)]
     )

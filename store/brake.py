@@ -31,7 +31,7 @@ def brake_held(connection: Connection) -> bool:
 
 def lock_brake(connection: Connection) -> None:
     """The first lock of every transaction that changes what the brake depends on."""
-    connection.execute(upsert(connection, BRAKE).values(id=1).on_conflict_do_nothing())
+    connection.execute(upsert(connection, BRAKE), {"id": 1})
     connection.execute(select(BRAKE.c.id).with_for_update())
 
 

@@ -55,7 +55,7 @@ def count_classes(connection: Connection, joined: Iterable[str], left: Iterable[
     change = Counter(class_digest(body) for body in joined)
     change.subtract(left)
     if bodies:
-        fresh = upsert(connection, MACHINE_CLASS).on_conflict_do_nothing()
+        fresh = upsert(connection, MACHINE_CLASS)
         rows = [{"digest": digest, "body": body} for digest, body in sorted(bodies.items())]
         connection.execute(fresh, rows)
     moves = [{"b_digest": d, "b_change": n} for d, n in sorted(change.items()) if n]

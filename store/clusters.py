@@ -195,7 +195,7 @@ def confirm_lost(
 
 
 def _ensure(connection: Connection, cluster: str, now: int) -> None:
-    fresh = upsert(connection, CLUSTER).on_conflict_do_nothing()
+    fresh = upsert(connection, CLUSTER)
     row = {"name": cluster, "state": Reach.ABSENT.value, "registered_at": now, "heard_at": now}
     connection.execute(fresh.values(row))
 

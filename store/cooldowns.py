@@ -39,7 +39,7 @@ def count_refusals(connection: Connection, refused: Sequence[tuple[str, str]], n
 
 
 def _count(connection: Connection, cluster: str, shape: str, times: int, now: int) -> None:
-    fresh = upsert(connection, COOLDOWN).on_conflict_do_nothing()
+    fresh = upsert(connection, COOLDOWN)
     connection.execute(fresh.values(cluster=cluster, shape=shape))
     mine = (COOLDOWN.c.cluster == cluster) & (COOLDOWN.c.shape == shape)
     row: Any = connection.execute(select(COOLDOWN).where(mine).with_for_update()).one()

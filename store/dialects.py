@@ -1,5 +1,6 @@
 """The few places where SQLite and PostgreSQL differ in words."""
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, cast, func, select
@@ -14,11 +15,22 @@ _OLDEST_RUNNING = select(
 )
 
 
-def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert of the database's own kind, which can say what to do about a conflict."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
+Insert = sqlite.Insert | postgresql.Insert
+
+
+def upsert(connection: Connection, table: Table, *updated: str, adding: bool = False) -> Insert:
+    """An insert that, where the row exists, sets (or adds to) these columns, or does nothing."""
+    return _upsert(connection.dialect.name, table, updated, adding)
+
+
+@cache
+def _upsert(dialect: str, table: Table, updated: tuple[str, ...], adding: bool) -> Insert:
+    fresh: Insert = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    if not updated:
+        return fresh.on_conflict_do_nothing()
+    given = {name: fresh.excluded[name] for name in updated}
+    values = {n: table.c[n] + value if adding else value for n, value in given.items()}
+    return fresh.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
 
 
 def next_revision(connection: Connection) -> int:

@@ -127,10 +127,10 @@ def _insert_new(
     if not rows:
         return refusals
     # Another transaction may insert the same key meanwhile: then its row stands, and ours is read.
-    tasks = upsert(work.connection, TASK).on_conflict_do_nothing()
+    tasks = upsert(work.connection, TASK)
     done = work.connection.execute(tasks, rows).rowcount == len(rows)
     specs = [{"key": r["key"], "body": spec_text(new[r["key"]].spec)} for r in rows]
-    insert_specs = insert(SPEC) if done else upsert(work.connection, SPEC).on_conflict_do_nothing()
+    insert_specs = insert(SPEC) if done else upsert(work.connection, SPEC)
     work.connection.execute(insert_specs, specs)
     return refusals
 

@@ -99,12 +99,8 @@ def _write_lines(
 def _write_events(work: Work) -> None:
     if not work.events:
         return
-    statement = upsert(work.connection, EVENT)
     latest = {(e["key"], e["slot"]): e for e in work.events}  # A ring may come round in one batch.
-    names = ("seq", "at", "kind", "number", "detail")
-    statement = statement.on_conflict_do_update(
-        index_elements=["key", "slot"], set_={name: statement.excluded[name] for name in names}
-    )
+    statement = upsert(work.connection, EVENT, "seq", "at", "kind", "number", "detail")
     work.connection.execute(statement, list(latest.values()))
 
 
@@ -140,9 +136,7 @@ def _write_usage(work: Work) -> None:
     if not charged:
         return
     connection = work.connection
-    statement = upsert(connection, USAGE)
-    sums = {name: USAGE.c[name] + statement.excluded[name] for name in COLUMNS}
-    statement = statement.on_conflict_do_update(index_elements=["team"], set_=sums)
+    statement = upsert(connection, USAGE, *COLUMNS, adding=True)
     rows = [
         {"team": team, **dict(zip(COLUMNS, room.vector, strict=True))}
         for team, room in charged.items()

@@ -16,15 +16,31 @@ def _bytewise(length: int) -> sa.String:
 
 
 def upgrade() -> None:
+    _clusters()
+    _machines()
+    _queue()
+    _attempts()
+    _story_and_totals()
 
-    op.create_table(
+
+def downgrade() -> None:
+    for table in (
+        "usage",
+        "event",
+        "claim",
+        "task_spec",
+        "task",
+        "partition",
+        "machine_class",
+        "machine",
         "brake",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("held", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("since", sa.BigInteger(), nullable=True),
-        sa.Column("by", sa.String(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("id"),
-    )
+        "cooldown",
+        "cluster",
+    ):
+        op.drop_table(table)
+
+
+def _clusters() -> None:
     op.create_table(
         "cluster",
         sa.Column("name", _bytewise(63), nullable=False),
@@ -51,6 +67,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cluster", "shape"),
     )
     op.create_index("ix_cooldown_until", "cooldown", ["until"], unique=False)
+    op.create_table(
+        "brake",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("held", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=True),
+        sa.Column("by", sa.String(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+
+
+def _machines() -> None:
     op.create_table(
         "machine",
         sa.Column("place", _bytewise(130), nullable=False),
@@ -91,6 +118,9 @@ def upgrade() -> None:
         sa.Column("machines", sa.Integer(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("digest"),
     )
+
+
+def _queue() -> None:
     op.create_table(
         "partition",
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
@@ -153,16 +183,15 @@ def upgrade() -> None:
         postgresql_where=sa.text("phase = 'PENDING'"),
     )
     op.create_table(
-        "usage",
-        sa.Column("team", _bytewise(63), nullable=False),
-        sa.Column("cpu_milli", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("memory_mib", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("gpu", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("disk_mib", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("net_mbps", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("extra", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint("team"),
+        "task_spec",
+        sa.Column("key", _bytewise(300), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["key"], ["task.key"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("key"),
     )
+
+
+def _attempts() -> None:
     op.create_table(
         "claim",
         sa.Column("attempt", _bytewise(320), nullable=False),
@@ -230,6 +259,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("to_deliver = 1"),
         postgresql_where=sa.text("to_deliver = 1"),
     )
+
+
+def _story_and_totals() -> None:
     op.create_table(
         "event",
         sa.Column("key", _bytewise(300), nullable=False),
@@ -243,67 +275,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", "slot"),
     )
     op.create_table(
-        "task_spec",
-        sa.Column("key", _bytewise(300), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["key"], ["task.key"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("key"),
+        "usage",
+        sa.Column("team", _bytewise(63), nullable=False),
+        sa.Column("cpu_milli", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("memory_mib", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("gpu", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("disk_mib", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("net_mbps", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("extra", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("team"),
     )
-
-
-def downgrade() -> None:
-
-    op.drop_table("task_spec")
-    op.drop_table("event")
-    op.drop_index(
-        "ix_claim_to_deliver",
-        table_name="claim",
-        sqlite_where=sa.text("to_deliver = 1"),
-        postgresql_where=sa.text("to_deliver = 1"),
-    )
-    op.drop_index("ix_claim_task", table_name="claim")
-    op.drop_index(
-        "ix_claim_place",
-        table_name="claim",
-        sqlite_where=sa.text("standing <> 'released'"),
-        postgresql_where=sa.text("standing <> 'released'"),
-    )
-    op.drop_index(
-        "ix_claim_held",
-        table_name="claim",
-        sqlite_where=sa.text("standing <> 'released'"),
-        postgresql_where=sa.text("standing <> 'released'"),
-    )
-    op.drop_table("claim")
-    op.drop_table("usage")
-    op.drop_index(
-        "ix_task_queue",
-        table_name="task",
-        sqlite_where=sa.text("phase = 'PENDING'"),
-        postgresql_where=sa.text("phase = 'PENDING'"),
-    )
-    op.drop_index(
-        "ix_task_not_before",
-        table_name="task",
-        sqlite_where=sa.text("phase = 'PENDING'"),
-        postgresql_where=sa.text("phase = 'PENDING'"),
-    )
-    op.drop_index(
-        "ix_task_not_after",
-        table_name="task",
-        sqlite_where=sa.text("phase = 'PENDING' AND not_after IS NOT NULL"),
-        postgresql_where=sa.text("phase = 'PENDING' AND not_after IS NOT NULL"),
-    )
-    op.drop_index("ix_task_by_team", table_name="task")
-    op.drop_index("ix_task_by_phase", table_name="task")
-    op.drop_index("ix_task_by_age", table_name="task")
-    op.drop_table("task")
-    op.drop_table("partition")
-    op.drop_table("machine_class")
-    op.drop_index("ix_machine_revision", table_name="machine")
-    op.drop_index("ix_machine_cluster", table_name="machine")
-    op.drop_table("machine")
-    op.drop_index("ix_cooldown_until", table_name="cooldown")
-    op.drop_table("cooldown")
-    op.drop_table("cluster")
-    op.drop_table("brake")
