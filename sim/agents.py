@@ -98,6 +98,7 @@ class AgentShell:
         self._connections = 0
         self._outbox: dict[tuple[str, str], Report | HandOver] = {}
         self._seq = 0
+        self._registered = False
         self._polled_ms = 0
         self._drift = 1 + rng.uniform(-0.004, 0.004)
         self._offset_ms = rng.randrange(10**6)
@@ -110,6 +111,7 @@ class AgentShell:
         """A new life, with nothing but the journal."""
         self.lives += 1
         self._outbox = {}
+        self._registered = False
         self._polled_ms = self.boot_ms()
         self.state, effects = self._restored()
         self._carry_out(effects)
@@ -267,7 +269,7 @@ class AgentShell:
 
     def _beat(self) -> None:
         if self.boot_ms() - self._polled_ms < self.terms.lease_ms:
-            if not leased(self.state, self.boot_ms()):
+            if not self._registered or not leased(self.state, self.boot_ms()):
                 self._say(Register(instance=self.state.instance), ())
             self._heartbeat()
         self.process.after(BEAT_US, self._beat)
@@ -292,6 +294,7 @@ class AgentShell:
 
         def done(taken: bool | None) -> None:
             if taken and self.process.up and self.process.life == life:
+                self._registered = self._registered or isinstance(message, Register)
                 self.happens(Beaten(sent_ms, told))
 
         def serve() -> bool:
