@@ -77,7 +77,7 @@ def give_up(state: State, attempt: Attempt, ending: Ending, event: Event) -> Ste
     """It cannot run, but its room is not known to be free: report it, and keep a remnant."""
     remnant = replace(attempt, stage=Stage.REMNANT, reported=True)
     state = no_longer_running(with_attempt(state, remnant), attempt)
-    return keep(state, _record(attempt, ending, event.at), remains=True)
+    return keep(state, _record(attempt, ending, event.at))
 
 
 def close(state: State, attempt: Attempt, machine: Machine) -> Step:
@@ -99,14 +99,13 @@ def stop_live(state: State, attempt: Attempt, cause: StopCause, grace_s: int) ->
     """The first cause stays, except that CANCEL overrides; the keeper is told in any case."""
     if attempt.cause is not None and cause is not StopCause.CANCEL:
         cause = attempt.cause
-    before = state.live[attempt.id]
+    fresh = attempt.cause is not cause
     attempt = replace(attempt, stage=Stage.STOPPING, cause=cause, grace_s=grace_s)
     stop = ToKeeper(attempt.machine, stop_of(attempt))
     state = replace(with_attempt(state, attempt), unannounced=state.unannounced.without(attempt.id))
-    if before.cause is cause and before.gone == attempt.gone:
+    if not fresh:
         return state, (stop,)
-    entry = StopTaken(attempt=attempt.id, cause=cause, grace_s=grace_s, gone=attempt.gone)
-    return state, (Record(entry), stop)
+    return state, (Record(StopTaken(attempt=attempt.id, cause=cause, grace_s=grace_s)), stop)
 
 
 def stop_of(attempt: Attempt) -> StopAttempt:
@@ -128,7 +127,7 @@ def start_of(state: State, attempt: Attempt) -> StartAttempt:
     )
 
 
-def keep(state: State, record: Remembered, *, remains: bool = False) -> Step:
+def keep(state: State, record: Remembered) -> Step:
     """Journal and remember an ending, and report it until it is acknowledged."""
     entry = EndSeen(
         key=record.key,
@@ -138,7 +137,7 @@ def keep(state: State, record: Remembered, *, remains: bool = False) -> Step:
         at=record.at,
         started_at=record.started_at,
         gone=record.gone,
-        remains=remains,
+        remains=record.id in state.live,
     )
     return remember(state, record), (Record(entry), told(state, record))
 
@@ -189,7 +188,6 @@ def _record(attempt: Attempt, ending: Ending, at: datetime) -> Remembered:
         ending=ending,
         at=at,
         started_at=attempt.started_at,
-        gone=attempt.gone,
     )
 
 
@@ -221,7 +219,6 @@ def keeper_saw_end(state: State, machine: str, said: AttemptEnded) -> Step:
             return state, (Record(Released(attempt=attempt.id)), forget)
     elif known is not None and not _only_concluded(known):
         return state, (forget,)
-    gone = attempt.gone if attempt is not None else known is not None and known.gone
     key, number = split_attempt_id(said.attempt)
     record = Remembered(
         id=said.attempt,
@@ -231,7 +228,6 @@ def keeper_saw_end(state: State, machine: str, said: AttemptEnded) -> Step:
         ending=said.ending,
         at=said.at,
         started_at=said.started_at,
-        gone=gone,
     )
     state, effects = keep(state, record)
     return state, (*effects, forget)
@@ -270,19 +266,15 @@ def workflow_gone(state: State, event: WorkflowGone) -> Step:
     record = remembered(state, report.attempt)
     if record is None or record.acknowledged or record.gone or told(state, record) != report:
         return state, ()
-    record = replace(record, gone=True)
-    remains = attempt is not None
-    state, effects = keep(state, record, remains=remains)
-    return state, effects
+    return keep(state, replace(record, gone=True))
 
 
 def _stop_for_nobody(state: State, attempt: Attempt) -> Step:
+    """Its ending is reported like any other: should the workflow live again, it hears of it."""
+    if attempt.stage is Stage.REMNANT:
+        return state, ()
     grace_s = 0 if attempt.spec is None else attempt.spec.grace_s
-    cause = attempt.cause or StopCause.WORKFLOW_GONE
-    if attempt.stage is Stage.REMNANT:  # It is being killed already.
-        taken = StopTaken(attempt=attempt.id, cause=cause, grace_s=0, gone=True)
-        return with_attempt(state, replace(attempt, gone=True)), (Record(taken),)
-    return stop_live(state, replace(attempt, gone=True), cause, grace_s)
+    return stop_live(state, attempt, attempt.cause or StopCause.WORKFLOW_GONE, grace_s)
 
 
 def _replaced(state: State, record: Remembered) -> State:

@@ -45,13 +45,12 @@ class StartSeen(BaseModel, frozen=True):
 
 
 class StopTaken(BaseModel, frozen=True):
-    """A stop stands. `gone`: its workflow exists no more, so its ending goes to the cluster."""
+    """A stop stands, for this cause."""
 
     kind: Literal["stop"] = "stop"
     attempt: str
     cause: StopCause
     grace_s: int
-    gone: bool = False
 
 
 class Closed(BaseModel, frozen=True):

@@ -164,12 +164,14 @@ def _stop(state: State, order: StopOrder, event: Event) -> _Answered:
     known = remembered(state, attempt_id_)
     if attempt is not None and attempt.stage is Stage.REMNANT:
         state, effects = close(state, attempt, state.machines[attempt.machine])
-        return state, effects, taken
-    if attempt is not None:
+    elif attempt is not None:
         state, effects = stop_live(state, attempt, order.cause, order.grace_s)
-        return state, effects, taken
+    else:
+        effects = ()
     if known is not None:
-        state, effects = told_again(state, known)
+        state, more = told_again(state, known)
+        effects += more
+    if known is not None or attempt is not None:
         return state, effects, taken
     if _may_run_unknown(state, order.machine, event):
         doubt = Unaccounted(order.machine, order.cause)

@@ -130,9 +130,9 @@ def _changed(
             if announced or stage is not Stage.RUNNING:
                 return replace(state, unannounced=state.unannounced.without(live.id))
             return replace(state, unannounced=state.unannounced.put(live.id, state.born_ms))
-        case StopTaken(cause=cause, grace_s=grace_s, gone=gone):
+        case StopTaken(cause=cause, grace_s=grace_s):
             after = live.stage if remnant else Stage.STOPPING
-            live = replace(live, stage=after, cause=cause, grace_s=grace_s, gone=gone)
+            live = replace(live, stage=after, cause=cause, grace_s=grace_s)
             state = replace(state, unannounced=state.unannounced.without(live.id))
             return with_attempt(state, live)
         case Closed():
@@ -173,7 +173,7 @@ def _entries_of(live: Attempt) -> Iterator[Entry]:
     if live.started_at is not None:
         yield StartSeen(attempt=live.id, at=_instant(live), announced=live.announced)
     if live.cause is not None:
-        yield StopTaken(attempt=live.id, cause=live.cause, grace_s=live.grace_s, gone=live.gone)
+        yield StopTaken(attempt=live.id, cause=live.cause, grace_s=live.grace_s)
     if live.stage is Stage.REMNANT:
         yield Closed(attempt=live.id)
 

@@ -84,7 +84,6 @@ class Attempt:
     grace_s: int = 0
     started_at: datetime | None = None
     announced: bool = False
-    gone: bool = False
     reported: bool = False
     """A remnant whose end was reported before it was certain that its room is free."""
 
@@ -136,6 +135,7 @@ class Remembered:
     started_at: datetime | None = None
     acknowledged: bool = False
     gone: bool = False
+    """Its workflow is: the cluster's takes it."""
 
 
 @dataclass(frozen=True, slots=True)
