@@ -85,13 +85,13 @@ class Settle(BaseModel, frozen=True):
 
 
 class Settled(BaseModel, frozen=True):
-    """`mine`: the number was open (or closed by this very settle) and `then` holds now."""
+    """`mine`: the number was open (or closed by this very ending) and `then` holds now."""
 
     kind: Literal["settled"] = "settled"
     mine: bool
     closed: int
     final: Outcome | None = None
-    """Set when the row was final already for another reason."""
+    """Set when the row was final already."""
 
 
 class WithdrawCause(StrEnum):

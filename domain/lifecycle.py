@@ -197,7 +197,9 @@ def _settled(
         ended_at=settle.at,
         ending=settle.ending,
     )
-    after = Done(outcome=settle.then.outcome) if isinstance(settle.then, Finish) else Pending()
+    end = settle.then.outcome if isinstance(settle.then, Finish) else None
+    end = answer.final or end  # What the row says stands, should it say something else.
+    after = Pending() if end is None else Done(outcome=end)
     return (
         _recorded(state, record).model_copy(
             update={

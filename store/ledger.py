@@ -190,7 +190,7 @@ def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
     if task is None or claim is None or claim.cluster != op.cluster:
         return _not_mine(task)
     if _settled_before(claim, op):
-        return Settled(mine=True, closed=task.closed)
+        return _again(work, task, op)
     if not claim.open or op.late:
         return _late(work, task, claim, op)
     assert task.claimed, (task, claim)
@@ -212,9 +212,17 @@ def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
 
 
 def _settled_before(claim: ClaimLine, op: Settle) -> bool:
-    """The very same settle, asked again because its answer was lost."""
-    same = claim.settled_at == micros(op.at) and claim.ending == ending_text(op.ending)
-    return same and not claim.open and not op.late
+    """The same settle, asked again because its answer was lost: the instant is then another."""
+    return claim.ending == ending_text(op.ending) and not claim.open and not op.late
+
+
+def _again(work: Work, task: TaskLine, op: Settle) -> Settled:
+    """Mine if what it wants holds, or still can; a workflow that was reset may want another end."""
+    if not task.final and isinstance(op.then, Finish):
+        if not task.pending or task.number != op.number:
+            return _not_mine(task)
+        finish(work, task, op.then.outcome)
+    return Settled(mine=True, closed=task.closed, final=task.read_outcome)
 
 
 def _may_replace(claim: ClaimLine, *, braked: bool) -> bool:
