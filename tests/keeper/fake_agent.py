@@ -211,3 +211,22 @@ class KeeperProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.kill()
+
+
+def alive(pid: int) -> bool:
+    """True while it runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def pid_in(path: Path) -> int:
+    """The number that a process writes there."""
+    return int(await until(lambda: path.exists() and path.read_text().strip(), f"pid in {path}"))
+
+
+def size(path: Path) -> int:
+    """Bytes so far; 0 without a file."""
+    return path.stat().st_size if path.exists() else 0

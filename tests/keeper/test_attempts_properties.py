@@ -11,7 +11,7 @@ from hypothesis.stateful import (
 )
 
 from domain.attempt import EndKind, StopCause
-from domain.protocol import Forget, LeaseAnswer
+from domain.protocol import Forget, KeeperGrant, LeaseAnswer
 from domain.reasons import Reason
 from domain.task import OnLoss
 from keeper.attempts import (
@@ -38,14 +38,17 @@ from keeper.attempts import (
     Thaw,
     Ticked,
     check,
+    died_with_keeper,
     next_due_ms,
     restored,
     step,
 )
 from tests.keeper.attempt_builders import instant, start_of, stop_of
 
-NAMES = [f"t{number}" for number in range(4)]
+NAMES = [f"t{number}" for number in range(30)]
 names = st.sampled_from(NAMES)
+few_names = st.sampled_from(NAMES[:3])
+seldom = st.sampled_from([False] * 9 + [True])
 
 
 class World(RuleBasedStateMachine):
@@ -112,10 +115,8 @@ class World(RuleBasedStateMachine):
 
     # --- the agent ------------------------------------------------------------------------------
 
-    @rule(epoch_step=st.integers(0, 2), seconds=st.integers(0, 50), closed=st.sets(names))
+    @rule(epoch_step=st.integers(0, 2), seconds=st.sampled_from([0, 50, 60]), closed=st.sets(names))
     def grant(self, epoch_step: int, seconds: int, closed: set[str]) -> None:
-        from domain.protocol import KeeperGrant
-
         self.tell(QuestionDue())
         over = tuple(start_of(name).attempt for name in closed)
         epoch = self.state.epoch + epoch_step
@@ -147,14 +148,37 @@ class World(RuleBasedStateMachine):
         )
         assert before is not None or self.state.lease is None, "an answer began a lease"
 
-    @rule(name=names, timeout=st.none() | st.integers(1, 30), grace=st.integers(0, 20))
-    def start(self, name: str, timeout: int | None, grace: int) -> None:
+    @rule(
+        name=names,
+        timeout=st.none() | st.integers(1, 30),
+        grace=st.integers(0, 20),
+        at_once=st.booleans(),
+    )
+    def start(self, name: str, timeout: int | None, grace: int, at_once: bool) -> None:
         on_loss = OnLoss.WAIT if self.waits[name] else OnLoss.REPLACE_AFTER_FENCE
-        self.tell(start_of(name, run_timeout_s=timeout, grace_s=grace, on_loss=on_loss))
+        start = start_of(name, run_timeout_s=timeout, grace_s=grace, on_loss=on_loss)
+        self.tell(start)
+        if at_once and start.attempt in self.unanswered:
+            self.unanswered.remove(start.attempt)
+            self.tell(Launched(start.attempt))
 
-    @rule(name=names, cause=st.sampled_from(StopCause), grace=st.integers(0, 20))
-    def stop(self, name: str, cause: StopCause, grace: int) -> None:
-        self.tell(stop_of(start_of(name).attempt, cause, grace))
+    @rule(name=few_names, cause=st.sampled_from(StopCause), grace=st.integers(0, 20))
+    def stop_any(self, name: str, cause: StopCause, grace: int) -> None:
+        self.stop(start_of(name).attempt, cause, grace)
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data(), cause=st.sampled_from(StopCause), grace=st.integers(0, 20))
+    def stop_one(self, data: st.DataObject, cause: StopCause, grace: int) -> None:
+        self.stop(data.draw(st.sampled_from(sorted(self.processes))), cause, grace)
+
+    def stop(self, attempt: str, cause: StopCause, grace: int) -> None:
+        self.tell(Ticked())
+        before = self.processes.get(attempt)
+        self.tell(stop_of(attempt, cause, grace))
+        if before == "frozen":
+            assert self.processes[attempt] == "dying", "not killed unthawed"
+        elif before is not None:
+            assert attempt in self.stop_sent | self.exited, "not told to stop"
 
     @rule(name=names)
     def forget(self, name: str) -> None:
@@ -201,24 +225,38 @@ class World(RuleBasedStateMachine):
 
     # --- the machine ------------------------------------------------------------------------------
 
-    @rule(ms=st.integers(1, 70_000))
+    @rule(ms=st.sampled_from([1, 100, 2_000, 10_000, 70_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         self.tell(Ticked())
         due_ms = next_due_ms(self.state)
         assert due_ms is None or due_ms > self.now_ms or self.tell(Ticked()), "due and not done"
 
-    @precondition(lambda self: not self.state.shutting_down and not self.unanswered)
+    @precondition(lambda self: self.state.lease is not None and self.state.live)
+    @rule(late_ms=st.sampled_from([0, 0, 1, 30_000]))
+    def the_deadline_passes(self, late_ms: int) -> None:
+        self.now_ms = self.state.lease.deadline_ms + late_ms
+        self.tell(Ticked())
+        assert self.state.lease is None
+
+    @precondition(lambda self: any(isinstance(a.stage, Frozen) for a in self.state.live.values()))
     @rule()
-    def shut_down(self) -> None:
-        self.tell(ShutDown(grace_ms_max=5_000))
+    def what_is_frozen_is_granted_more(self) -> None:
+        self.grant(1, 60, closed=set())
+        assert "frozen" not in self.processes.values()
+
+    @precondition(lambda self: not self.state.shutting_down and not self.unanswered)
+    @rule(sure=seldom)
+    def shut_down(self, sure: bool) -> None:
+        if sure:
+            self.tell(ShutDown(grace_ms_max=5_000))
 
     @precondition(lambda self: not self.unanswered)
-    @rule()
-    def keeper_restarts(self) -> None:
+    @rule(sure=seldom)
+    def keeper_restarts(self, sure: bool) -> None:
         """Everything it ran is killed, and its numbers are remembered as over."""
-        from keeper.attempts import died_with_keeper
-
+        if not sure:
+            return
         died = [died_with_keeper(attempt, instant(self.now_ms).at) for attempt in self.state.live]
         tombstones = (*self.state.tombstones.values(), *died)
         self.state = restored(tuple(self.state.ended.values()), tombstones)
@@ -240,5 +278,5 @@ class World(RuleBasedStateMachine):
                 assert self.processes[attempt] == "frozen"
 
 
-World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestWorld = World.TestCase
