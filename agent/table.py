@@ -40,7 +40,7 @@ class Table(Generic[V]):
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for bucket in self._buckets:
+        for bucket in self._filled():
             yield from bucket
 
     def __eq__(self, other: object) -> bool:
@@ -53,12 +53,12 @@ class Table(Generic[V]):
 
     def items(self) -> Iterator[tuple[str, V]]:
         """Keys and values."""
-        for bucket in self._buckets:
+        for bucket in self._filled():
             yield from bucket.items()
 
     def values(self) -> Iterator[V]:
         """The values."""
-        for bucket in self._buckets:
+        for bucket in self._filled():
             yield from bucket.values()
 
     def put(self, key: str, value: V) -> "Table[V]":
@@ -72,6 +72,9 @@ class Table(Generic[V]):
         if key not in self._buckets[place]:
             return self
         return self._with(place, {k: v for k, v in self._buckets[place].items() if k != key})
+
+    def _filled(self) -> Iterable[dict[str, V]]:
+        return filter(None, self._buckets) if self._count else ()
 
     def _with(self, place: int, bucket: dict[str, V]) -> "Table[V]":
         table: Table[V] = Table.__new__(Table)

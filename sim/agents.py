@@ -185,7 +185,8 @@ class AgentShell:
     def _step(self, what: Any) -> Effects:
         event = Event(what, self.boot_ms(), self.process.clock.instant)
         self.state, effects = step(self.state, event)
-        check(self.state)
+        if effects or not isinstance(what, Ticked):
+            check(self.state)
         return effects
 
     def _carry_out(self, effects: Effects, answered: Callable[[Any], None] | None = None) -> None:
