@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 from temporalio import activity
 
-from activities.cluster_row import cluster_or_none
 from activities.notices import Notices
 from activities.writer import LedgerWriter
 from domain.attempt import Ending, EndKind, Outcome, Phase
@@ -20,6 +19,7 @@ from domain.reasons import Reason
 from domain.supervision import LossPaged, Reach
 from store.brake import brake_held
 from store.losses import LossPage, LostAttempt, loss_page
+from store.overview import cluster as cluster_view
 from workflows.options import LOSS_PASSES_MAX
 
 PASS_S = 2.0
@@ -56,7 +56,6 @@ class Losses:
         while after is not None:
             began = asyncio.get_running_loop().time()
             page = await self._read(cluster, after)
-            self.notices.hint(page.clusters)
             missing = await asyncio.gather(*(self._tell(one) for one in page.lost))
             told += len(page.lost)
             gone += sum(missing)
@@ -97,5 +96,5 @@ class Losses:
 
 
 def _reach(connection: Connection, cluster: str) -> Reach:
-    row = cluster_or_none(connection, cluster)
+    row = cluster_view(connection, cluster)
     return Reach.ABSENT if row is None else row.state

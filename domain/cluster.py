@@ -1,4 +1,4 @@
-"""Cluster supervision: when silence becomes loss, who is granted a lease, what is delivered when.
+"""Cluster supervision: who is granted a lease, what is delivered when, what silence means.
 
 `step(state, event, at)` answers with the next state and the effects to carry out. Knows leases,
 epochs and deliveries; knows nothing of tasks, SQL, timers or Temporal. The ledger's rows are the
@@ -6,10 +6,8 @@ truth: a message here only says when to read them again.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-
-from pydantic import BaseModel
 
 from domain.protocol import (
     ConfirmLost,
@@ -19,27 +17,30 @@ from domain.protocol import (
     Orphan,
     Register,
 )
+from domain.silence import (
+    brake_seen,
+    confirmed_lost,
+    fence_answered,
+    loss_paged,
+    page,
+    slice_ended,
+    suspicion_due,
+    watch,
+)
+from domain.standing import LOST, WATCHED, ClusterState, Effects
 from domain.supervision import (
-    ArmSlice,
-    ArmSuspicion,
     BeginGrant,
     BrakeSeen,
-    ClusterEffect,
     ClusterEvent,
     Delivered,
     DeliveryFailed,
-    Fence,
     FenceAnswer,
     GrantBegun,
     Granted,
     GrantFailed,
-    LeaseTerms,
     LoadOrders,
-    LookAtBrake,
     LossPaged,
-    MarkSuspect,
     NoteAnswers,
-    NoteConfirmed,
     NoteCordon,
     Noted,
     NoteGranted,
@@ -49,7 +50,6 @@ from domain.supervision import (
     Open,
     Opened,
     OrdersLoaded,
-    PageLoss,
     Reach,
     SendDelivery,
     SendGrant,
@@ -57,40 +57,7 @@ from domain.supervision import (
     SuspicionDue,
 )
 
-Effects = tuple[ClusterEffect, ...]
-WATCHED = frozenset({Reach.REACHABLE, Reach.SUSPECT})
-"""Only here may something run under a lease, so only here is silence counted."""
-LOST = frozenset({Reach.FENCED, Reach.CONFIRMED})
-
-
-class ClusterState(BaseModel, frozen=True):
-    """Everything a ClusterWorkflow carries through continue-as-new, deadlines included."""
-
-    cluster: str
-    terms: LeaseTerms = LeaseTerms()
-    reach: Reach = Reach.ABSENT
-    epoch: int = 0
-    instance: str = ""
-    granted: bool = False
-    """The agent of `instance` has taken the grant of `epoch`."""
-    granting: bool = False
-    grant_again: bool = False
-    delivering: bool = False
-    delivery_full: bool = False
-    deliver_again: bool = False
-    deliveries_succeed: bool = False
-    """The last one was answered: only then is an unanswered offer the agent's fault."""
-    heard_at: datetime | None = None
-    heard_in_slice: bool = False
-    silent_slices: int = 0
-    """Wholly silent ones that ended on time, since the last contact or the brake."""
-    slice_began: datetime | None = None
-    paging: bool = False
-    page_again: bool = False
-    heartbeats: int = 0
-    strangers: int = 0
-    """Heartbeats of an agent process that another has followed."""
-    misfits: int = 0
+__all__ = ["ClusterState", "Effects", "begin", "check", "step"]
 
 
 def begin(state: ClusterState) -> tuple[ClusterState, Effects]:
@@ -99,6 +66,7 @@ def begin(state: ClusterState) -> tuple[ClusterState, Effects]:
         "granting": False,
         "grant_again": state.granting or state.grant_again,
         "delivering": False,
+        "noting_answers": False,
         "paging": False,
     }
     return state.model_copy(update=forgotten), (Open(cluster=state.cluster),)
@@ -129,23 +97,23 @@ def step(state: ClusterState, event: ClusterEvent, at: datetime) -> tuple[Cluste
             failed = {"delivering": False, "deliver_again": False, "deliveries_succeed": False}
             return state.model_copy(update=failed), ()
         case Noted():
-            return _want_delivery(state) if event.undelivered else (state, ())
+            return _noted(state, event)
         case SliceEnded():
-            return _slice_ended(state, event, at)
+            return slice_ended(state, event, at)
         case SuspicionDue():
-            return _suspicion_due(state, event, at)
+            return suspicion_due(state, event, at)
         case BrakeSeen():
-            return _brake_seen(state, event)
+            return brake_seen(state, event)
         case FenceAnswer():
-            return _fence_answered(state, event)
+            return fence_answered(state, event)
         case Orphan():
             return state, (NoteOrphan(cluster=state.cluster, orphan=event),)
         case CordonMachines():
             return state, (NoteCordon(cluster=state.cluster, cordon=event),)
         case ConfirmLost():
-            return _confirmed(state, event)
+            return confirmed_lost(state, event)
         case LossPaged():
-            return _loss_paged(state, event, at)
+            return loss_paged(state, event, at)
     raise AssertionError(event)
 
 
@@ -178,8 +146,8 @@ def _opened(state: ClusterState, row: Opened, at: datetime) -> tuple[ClusterStat
             "silent_slices": min(state.silent_slices, row.terms.slices_needed),
         }
     )
-    state, ticking = _watch(state, at)
-    state, paging = _page(state) if state.reach in LOST else (state, ())
+    state, ticking = watch(state, at)
+    state, paging = page(state) if state.reach in LOST else (state, ())
     state, granting = _want_grant(state) if state.grant_again else (state, ())
     state, delivering = _want_delivery(state)
     return state, (*ticking, *paging, *granting, *delivering)
@@ -243,8 +211,10 @@ def _grant_begun(
     state: ClusterState, begun: GrantBegun, at: datetime
 ) -> tuple[ClusterState, Effects]:
     """From here on a lease may run, whether or not we learn of it: silence counts from now."""
+    ticks = state.reach in WATCHED
     watched = {"epoch": begun.grant.epoch, "reach": Reach.SUSPECT}
-    state, ticking = _watch(_heard(state.model_copy(update=watched), at), at)
+    state = _heard(state.model_copy(update=watched), at)
+    state, ticking = (state, ()) if ticks else watch(state, at)
     return state, (SendGrant(grant=begun.grant), *ticking)
 
 
@@ -253,6 +223,8 @@ def _granted(state: ClusterState, event: Granted, at: datetime) -> tuple[Cluster
     state = state.model_copy(update={"granting": False})
     if state.grant_again or answer.epoch != state.epoch:
         return _want_grant(state) if state.grant_again else (state, ())
+    if state.reach in LOST:
+        return _want_grant(state)  # Confirmed lost meanwhile: what was granted is closed again.
     if state.instance not in ("", answer.instance):
         return state, ()  # Its own registration is on the way, or it is an older process.
     state = _heard(state, at).model_copy(
@@ -292,116 +264,14 @@ def _orders_loaded(state: ClusterState, loaded: OrdersLoaded) -> tuple[ClusterSt
 
 def _delivered(state: ClusterState, event: Delivered) -> tuple[ClusterState, Effects]:
     """Look again only for news or for what did not fit: an order without answer can wait."""
-    more = state.deliver_again or (state.delivery_full and len(event.answer.answers) > 0)
-    state = state.model_copy(update={"delivering": False, "deliveries_succeed": True})
+    again = state.deliver_again or (state.delivery_full and len(event.answer.answers) > 0)
+    answered = {"deliver_again": again, "noting_answers": True, "deliveries_succeed": True}
     note = NoteAnswers(cluster=state.cluster, answer=event.answer)
-    state, again = _want_delivery(state) if more else (state, ())
-    return state, (note, *again)
+    return state.model_copy(update=answered), (note,)
 
 
-# --- silence ------------------------------------------------------------------------------------
-
-
-def _watch(state: ClusterState, at: datetime) -> tuple[ClusterState, Effects]:
-    """Arm the slice that was running, or a new one; a run that continues keeps its deadline."""
-    if state.reach not in WATCHED:
-        return state.model_copy(update={"slice_began": None}), ()
-    if state.slice_began is not None and state.slice_began <= at:
-        left = max(state.terms.slice - (at - state.slice_began), timedelta(0))
-        return state, (ArmSlice(began=state.slice_began, wait=left),)
-    return _new_slice(state, at)
-
-
-def _new_slice(state: ClusterState, at: datetime) -> tuple[ClusterState, Effects]:
-    state = state.model_copy(update={"slice_began": at, "heard_in_slice": False})
-    return state, (ArmSlice(began=at, wait=state.terms.slice),)
-
-
-def _slice_ended(
-    state: ClusterState, ended: SliceEnded, at: datetime
-) -> tuple[ClusterState, Effects]:
-    if ended.began != state.slice_began or state.reach not in WATCHED:
-        return state, ()
-    late = at - ended.began - state.terms.slice > timedelta(seconds=state.terms.late_s)
-    silent = not state.heard_in_slice
-    if silent and not late:
-        counted = min(state.silent_slices + 1, state.terms.slices_needed)
-        state = state.model_copy(update={"silent_slices": counted})
-    state, ticking = _new_slice(state, at)
-    if not silent or late:
-        return state, ticking
-    if state.reach is Reach.SUSPECT:
-        return state, (*ticking, LookAtBrake(cluster=state.cluster))
-    return _suspected(state, at, ticking)
-
-
-def _suspected(state: ClusterState, at: datetime, ticking: Effects) -> tuple[ClusterState, Effects]:
-    assert state.heard_at is not None, state
-    left = state.heard_at + timedelta(seconds=state.terms.suspect_s) - at
-    if left > timedelta(0):
-        return state, (*ticking, ArmSuspicion(heard_at=state.heard_at, wait=left))
-    state, effects = _suspect(state)
-    return state, (*ticking, *effects)
-
-
-def _suspicion_due(
-    state: ClusterState, due: SuspicionDue, at: datetime
-) -> tuple[ClusterState, Effects]:
-    """An overdue timer proves nothing; the next slice looks again."""
-    late = at - due.due > timedelta(seconds=state.terms.late_s)
-    if late or due.heard_at != state.heard_at or state.reach is not Reach.REACHABLE:
-        return state, ()
-    return _suspect(state)
-
-
-def _suspect(state: ClusterState) -> tuple[ClusterState, Effects]:
-    state = state.model_copy(update={"reach": Reach.SUSPECT})
-    state, paging = _page(state)  # Only for those that asked to be replaced at once.
-    return state, (MarkSuspect(cluster=state.cluster, epoch=state.epoch), *paging)
-
-
-def _brake_seen(state: ClusterState, seen: BrakeSeen) -> tuple[ClusterState, Effects]:
-    """While the brake holds nothing is counted: the wait starts anew when it lifts."""
-    if seen.braked:
-        return state.model_copy(update={"silent_slices": 0}), ()
-    enough = state.silent_slices >= state.terms.slices_needed
-    if state.reach is not Reach.SUSPECT or not enough:
-        return state, ()
-    return state, (Fence(cluster=state.cluster, epoch=state.epoch),)
-
-
-def _fence_answered(state: ClusterState, answer: FenceAnswer) -> tuple[ClusterState, Effects]:
-    if not answer.fenced:
-        return state.model_copy(update={"silent_slices": 0}), ()
-    return _lost(state, Reach.FENCED)
-
-
-def _confirmed(state: ClusterState, confirmed: ConfirmLost) -> tuple[ClusterState, Effects]:
-    note = NoteConfirmed(cluster=state.cluster, confirmed=confirmed)
-    lost = _page(state) if confirmed.machine is not None else _lost(state, Reach.CONFIRMED)
-    return lost[0], (note, *lost[1])
-
-
-def _lost(state: ClusterState, reach: Reach) -> tuple[ClusterState, Effects]:
-    lost = {"reach": reach, "granted": False, "slice_began": None, "silent_slices": 0}
-    return _page(state.model_copy(update=lost))
-
-
-def _page(state: ClusterState) -> tuple[ClusterState, Effects]:
-    """One activity reads the row and does what its state says; asked meanwhile, it goes again."""
-    if state.paging:
-        return state.model_copy(update={"page_again": True}), ()
-    paging = {"paging": True, "page_again": False}
-    return state.model_copy(update=paging), (PageLoss(cluster=state.cluster),)
-
-
-def _loss_paged(
-    state: ClusterState, paged: LossPaged, at: datetime
-) -> tuple[ClusterState, Effects]:
-    state = state.model_copy(update={"paging": False})
-    if state.reach is Reach.FENCED and paged.reach is Reach.SUSPECT:
-        # Fenced under a brake that has lifted since: its wait starts anew.
-        state = state.model_copy(update={"reach": Reach.SUSPECT, "silent_slices": 0})
-        return _watch(state, at)
-    more = state.page_again or paged.reach is None
-    return _page(state) if more else (state, ())
+def _noted(state: ClusterState, noted: Noted) -> tuple[ClusterState, Effects]:
+    if not state.noting_answers:
+        return _want_delivery(state) if noted.undelivered else (state, ())
+    state = state.model_copy(update={"noting_answers": False, "delivering": False})
+    return _want_delivery(state) if state.deliver_again else (state, ())

@@ -82,23 +82,18 @@ class TaskWorkflow:
         """Apart from this task, so that a cancellation from outside never cuts an effect short:
         it is one more message."""
         entity.state, effects = begin(entity.state, workflow.now())
-        loop = asyncio.create_task(self._loop(entity, effects))
+        loop = asyncio.create_task(entity.drive(effects))
         while not loop.done():
             try:
                 await asyncio.shield(loop)
             except asyncio.CancelledError:
                 self._inbox.put(Cancel(by=workflow.cancellation_reason() or "Temporal"))
+            except RefusedError:
+                break
         try:
             loop.result()
         except RefusedError as refused:
-            raise ApplicationError(str(refused), type=refused.code, non_retryable=True) from refused
-
-    async def _loop(
-        self,
-        entity: TaskEntity,
-        effects: tuple[LedgerOperation, ...],
-    ) -> None:
-        await entity.drive(effects)
+            raise _refusal(refused.code, str(refused)) from None
 
     def _step(
         self, state: TaskState, what: TaskMessage | LedgerAnswer

@@ -15,7 +15,8 @@ from domain.attempt import Outcome
 from domain.ids import WORKFLOW_QUEUE, task_workflow_id
 from domain.task import SubmitTask
 from runtime.settings import Settings
-from store.session import create_schema, open_engine
+from store.schema import migrate
+from store.session import open_engine
 from worker.wiring import wired
 from workflows.task import TaskWorkflow
 
@@ -45,7 +46,7 @@ async def plant(dev_server_env: WorkflowEnvironment, tmp_path: Path) -> AsyncIte
     """One worker per test, on a fresh ledger."""
     settings = Settings(data_dir=tmp_path)
     engine = open_engine(settings.database_url)
-    create_schema(engine)
+    migrate(engine)
     async with wired(settings, dev_server_env.client, engine) as parts, parts.worker:
         yield Plant(dev_server_env.client, engine, settings)
     engine.dispose()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -14,12 +15,14 @@ from domain.attempt import Outcome
 from domain.ids import task_workflow_id
 from domain.protocol import TaskEnvelope, TaskMessage
 from domain.task import SubmitTask
-from tests.workflows.fakes import FakeClusterLedger, FakeLedger, FakeRounds
+from runtime.temporal import SEARCH_ATTRIBUTES, plugin, temporal_binary
+from tests.workflows.fakes import FakeClusterLedger, FakeLedger, FakeRounds, eventually
 from workflows.cluster import ClusterWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import TaskWorkflow
 
 WORKFLOWS = [TaskWorkflow, PlacementWorkflow, ClusterWorkflow]
+ROLLING_EVENTS = 30
 TaskHandle = WorkflowHandle[TaskWorkflow, Outcome]
 
 
@@ -62,6 +65,12 @@ class Stage:
             task_queue=self.queue,
         )
 
+    async def asked(self, questions: int) -> None:
+        """The ledger has been asked so often, counting what a test has looked at."""
+        await eventually(
+            lambda: self.ledger.questions >= questions, f"{questions} questions to the ledger"
+        )
+
     async def report(self, handle: TaskHandle, message: TaskMessage) -> None:
         """A report as the agent sends it."""
         await handle.signal(TaskWorkflow.report, TaskEnvelope(message=message))
@@ -77,3 +86,26 @@ def skipping(time_skipping_env: WorkflowEnvironment) -> Stage:
 def real(dev_server_env: WorkflowEnvironment) -> Stage:
     """On the real server."""
     return Stage(dev_server_env.client)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def rolling_env() -> AsyncIterator[WorkflowEnvironment]:
+    """A real server that suggests a new run after a few events."""
+    env = await WorkflowEnvironment.start_local(
+        dev_server_existing_path=str(temporal_binary()),
+        dev_server_log_level="error",
+        dev_server_extra_args=[
+            "--dynamic-config-value",
+            f"limit.historyCount.suggestContinueAsNew={ROLLING_EVENTS}",
+        ],
+        search_attributes=SEARCH_ATTRIBUTES,
+        plugins=[plugin(strict=True)],
+    )
+    yield env
+    await env.shutdown()
+
+
+@pytest.fixture
+def rolling(rolling_env: WorkflowEnvironment) -> Stage:
+    """On a server that wants many short runs."""
+    return Stage(rolling_env.client)

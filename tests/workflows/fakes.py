@@ -83,6 +83,7 @@ class FakeLedger(Recorded, LedgerPort):
         self.answers: dict[type, list[LedgerAnswer]] = {}
         self.down = False
         self.refused = 0
+        self.questions = 0
 
     def will_answer(self, kind: type, *answers: LedgerAnswer) -> None:
         """Instead of yes, in this order."""
@@ -94,6 +95,7 @@ class FakeLedger(Recorded, LedgerPort):
             self.refused += 1
             raise ConnectionError("the ledger is down")
         self.asked.append(operation)
+        self.questions += 1
         laid_out = self.answers.get(type(operation))
         if laid_out:
             return laid_out.pop(0)

@@ -1,18 +1,19 @@
 """What a task costs, counted from real histories: design 4 sets the ceilings."""
 
+import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from domain.attempt import Ending, EndKind, Outcome, Phase
-from domain.protocol import Ended, Started
-from domain.reasons import Reason
+from domain.attempt import Phase
+from domain.protocol import TaskMessage
 from tests.workflows.conftest import Stage, TaskHandle
+from tests.workflows.fakes import WAIT_S_MAX
+from tests.workflows.reports import ended, started
 
-NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-
+SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 EVENTS_MAX = 12
 ACTIONS_MAX = 5
 EVENTS_WITH_STARTED_MAX = 16
@@ -39,39 +40,51 @@ def billable_actions(events: Sequence[HistoryEvent]) -> int:
     return actions + len(markers)
 
 
-def ended(number: int, code: int) -> Ended:
-    reason = Reason.NONZERO_EXIT if code else None
-    return Ended(
-        number=number,
-        cluster="north",
-        machine="m1",
-        at=NOW,
-        ending=Ending(kind=EndKind.EXITED, exit_code=code, reason=reason),
-    )
-
-
-def started(number: int) -> Started:
-    return Started(number=number, cluster="north", machine="m1", at=NOW)
-
-
-async def settled(stage: Stage, times: int) -> None:
-    """The ledger was asked so often: what was sent before has been worked on."""
-    from tests.workflows.fakes import eventually
-
-    await eventually(lambda: len(stage.ledger.asked) >= times, f"{times} questions")
-
-
 async def history(handle: TaskHandle) -> list[HistoryEvent]:
     return list((await handle.fetch_history()).events)
 
 
-async def test_a_short_task_costs_twelve_events_and_five_actions(real: Stage) -> None:
+async def events_of(real: Stage, *reports: TaskMessage, failures: int = 0) -> list[HistoryEvent]:
+    """The history of a task that was told these reports, each once the last was worked on."""
     async with real.worker():
-        handle = await real.submit()
-        await settled(real, 1)
-        await real.report(handle, ended(1, 0))
+        handle = await real.submit(retries={"failures": failures})
+        await real.asked(1)
+        for told, message in enumerate(reports, start=1):
+            await real.report(handle, message)
+            await worked_on(handle, told)
         outcome = await handle.result()
-    assert outcome == Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=1)
-    events = await history(handle)
+    assert outcome.phase is Phase.SUCCEEDED
+    return await history(handle)
+
+
+async def worked_on(handle: TaskHandle, reports: int) -> None:
+    """So many reports have each been followed by a completed workflow task."""
+    deadline = asyncio.get_running_loop().time() + WAIT_S_MAX
+    while asyncio.get_running_loop().time() < deadline:
+        kinds = [event.event_type for event in await history(handle)]
+        signals = [at for at, kind in enumerate(kinds) if kind == SIGNALED]
+        if len(signals) == reports and COMPLETED in kinds[signals[-1] :]:
+            return
+    raise AssertionError(f"report {reports} was not worked on")
+
+
+async def test_a_short_task_costs_twelve_events_and_five_actions(real: Stage) -> None:
+    events = await events_of(real, ended(1, 0))
     assert len(events) == EVENTS_MAX, [EventType.Name(e.event_type) for e in events]
     assert billable_actions(events) == ACTIONS_MAX
+
+
+async def test_a_started_report_costs_four_events(real: Stage) -> None:
+    events = await events_of(real, started(1), ended(1, 0))
+    assert len(events) == EVENTS_WITH_STARTED_MAX
+
+
+async def test_a_retry_costs_at_most_six_events(real: Stage) -> None:
+    events = await events_of(real, ended(1, 1), ended(2, 1), ended(3, 0), failures=2)
+    assert len(events) <= EVENTS_MAX + 2 * EVENTS_PER_RETRY_MAX
+
+
+async def test_a_retry_with_its_own_started_report_costs_at_most_ten(real: Stage) -> None:
+    reports = (started(1), ended(1, 1), started(2), ended(2, 0))
+    events = await events_of(real, *reports, failures=1)
+    assert len(events) <= EVENTS_WITH_STARTED_MAX + EVENTS_PER_STARTED_RETRY_MAX
