@@ -3,6 +3,7 @@
 Exit codes: 0 stopped by a signal; 1 a fatal error; 2 settings that make no sense.
 """
 
+import argparse
 import asyncio
 import signal
 import sys
@@ -33,8 +34,9 @@ _T = TypeVar("_T")
 
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
+    given = _options()
     try:
-        settings = Settings()
+        settings = Settings(**given)
     except ValidationError as error:
         print(f"drystone worker: settings: {error}", file=sys.stderr)
         return 2
@@ -46,6 +48,15 @@ def main() -> int:
         print(f"drystone worker: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _options() -> dict[str, Any]:
+    parser = argparse.ArgumentParser(
+        prog="drystone worker", description="Workflows, placement and the scheduler's activities."
+    )
+    parser.add_argument("--temporal", dest="temporal_address", help="ADDRESS:PORT of Temporal")
+    parser.add_argument("--database", dest="database_url", help="URL of the ledger's database")
+    return {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
 
 
 async def serve(settings: Settings) -> None:
