@@ -5,7 +5,7 @@ brake, cluster, tasks, claims, machines, usage, cool-downs, partitions; within a
 Knows no rule of the ledger: those are in `store.transitions`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -37,12 +37,12 @@ _LOCK_CLAIMS = (
 
 def rows_by_key(
     connection: Connection, statement: Select[Any], keys: Collection[str]
-) -> Iterable[Any]:
+) -> Sequence[Any]:
     """The rows of a statement with the expanding parameter `keys`; none for no keys."""
     assert len(keys) <= KEYS_PER_TRANSACTION_MAX, len(keys)
     if not keys:
         return ()
-    return connection.execute(statement, {"keys": sorted(keys)})
+    return connection.execute(statement, {"keys": sorted(keys)}).all()
 
 
 class Work:

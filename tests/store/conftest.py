@@ -1,20 +1,19 @@
-"""A ledger on each of the two databases, migrated from empty."""
+"""A ledger on each of the two databases. That migrations make the same is tested on its own."""
 
 from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine
 
-from store.schema import migrate
 from store.session import create_schema, open_engine
 from tests.store.world import World
 
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    """Migrated, and closed at the end."""
+    """With all tables, and closed at the end."""
     opened = open_engine(database_url)
-    migrate(opened)
+    create_schema(opened)
     yield opened
     opened.dispose()
 

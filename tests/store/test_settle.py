@@ -3,11 +3,12 @@
 from datetime import timedelta
 
 from domain.attempt import Ending, EndKind, Phase, StopCause
-from domain.claims import Requeue, Settled
+from domain.claims import Requeue, Settle, Settled
 from domain.protocol import StopOrder
 from domain.reasons import Reason
 from domain.shape import shape_digest
 from domain.views import EventKind
+from store.clusters import fence, mark_suspect
 from store.cooldowns import cooling
 from store.losses import loss_page
 from store.orders import orders
@@ -115,9 +116,7 @@ def test_freed_room_rings_a_partition_with_waiting_rows_only(world: World) -> No
     assert world.apply(_settle_of(world, "blue/t2", 1)).rings == {0}
 
 
-def _settle_of(world: World, key: str, number: int) -> object:
-    from domain.claims import Settle
-
+def _settle_of(world: World, key: str, number: int) -> Settle:
     return Settle(
         key=key, number=number, cluster="c1", ending=EXITED, then=succeeded(number), at=world.now
     )
@@ -193,8 +192,6 @@ def test_an_ending_that_comes_before_the_loss_is_told_counts(world: World) -> No
 
 
 def _fence_c1(world: World) -> None:
-    from store.clusters import fence, mark_suspect
-
     assert world.do(mark_suspect, "c1", 1, world.now)
     assert world.do(fence, "c1", 1, world.now)
     assert len(world.do(loss_page, "c1", world.now).lost) == 1
