@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from runtime.settings import ENV_PREFIX, Settings
+from tests.support.compose import read_compose, with_defaults
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("worker", "api", "agent", "keeper")
@@ -22,7 +22,7 @@ def _schema() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return read_compose()
 
 
 def test_it_fits_the_compose_schema(compose: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def test_its_environment_is_settings(
     known = {f"{ENV_PREFIX}{field.upper()}" for field in Settings.model_fields}
     assert set(environment) - known == set()
     for variable, value in environment.items():
-        monkeypatch.setenv(variable, _with_defaults(str(value)))
+        monkeypatch.setenv(variable, with_defaults(str(value)))
     settings = Settings()
     if name in ("worker", "api"):
         assert settings.database_url.startswith("postgresql+psycopg://drystone:drystone@")
@@ -84,12 +84,3 @@ def test_nothing_is_open_to_the_network_by_default(compose: dict[str, Any]) -> N
 def test_attempts_have_their_grace_before_a_stop_becomes_a_kill(compose: dict[str, Any]) -> None:
     grace = compose["services"]["keeper"]["stop_grace_period"]
     assert int(grace.removesuffix("s")) > 30
-
-
-def _with_defaults(text: str) -> str:
-    """`${NAME:-default}` as compose reads it where NAME is not set."""
-    while "${" in text:
-        head, rest = text.split("${", 1)
-        variable, tail = rest.split("}", 1)
-        text = head + variable.partition(":-")[2] + tail
-    return text
