@@ -32,7 +32,7 @@ class Policy:
 
 
 _ALL = (
-    Policy("pack", (Weighted(packing, 1.0),), 2.0),
+    Policy("pack", (Weighted(packing, 0.95), Weighted(best_fit, 0.05)), 2.0),
     Policy("best_fit", (Weighted(best_fit, 1.0),), 2.0),
     Policy("spread", (Weighted(load, 1.0),), 2.0),
 )

@@ -19,42 +19,35 @@ Score = npt.NDArray[np.float64]
 Scorer = Callable[[MachineIndex, Shape, At], Score]
 
 
-def left_over(index: MachineIndex, shape: Shape, at: At) -> tuple[Score, Score, Score]:
-    """The parts of cpu, memory and gpu that would be free with one more task of the shape:
-    their mean, their least and their greatest, over what the machine has of the three."""
-    asked = np.array(shape.resources.vector()[:PACKED], dtype=np.int32)[:, np.newaxis]
-    share = index.share[:, : index.slots][:, at]
-    part = np.clip((index.free[:PACKED, : index.slots][:, at] - asked) * share, 0.0, 1.0)
-    there = share > 0.0
-    cpu, memory, gpu = part
-    mean = (cpu + memory + gpu) / np.maximum(there.sum(axis=0), 1)
-    least = np.where(there, part, 1.0).min(axis=0)
-    return mean, least, part.max(axis=0)
-
-
 def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
-    """Least stranded: what is left should be of one piece, so that the next task can use all of it.
-
-    What is left beside the scarcest resource is of no use to anybody. Literal best-fit, which only
-    looks at how much is left, strands most where demands differ from machines.
+    """Least stranded: the cosine between what the task takes and what the machine has free, of cpu,
+    memory and gpu as parts of the machine. A task that takes in the proportion of what is there
+    leaves nothing stranded beside the resource that runs out first, and a task without need of a
+    gpu keeps away from idle ones. Literal best-fit, which looks only at how much is left, strands
+    most where demands differ from machines.
     """
-    mean, least, greatest = left_over(index, shape, at)
-    return 1.0 - (_STRANDED * (greatest - least) + (1.0 - _STRANDED) * mean)
+    share = index.share[:, : index.slots][:, at]
+    takes = _packed_ask(shape) * share
+    free = np.clip(index.free[:PACKED, : index.slots][:, at] * share, 0.0, 1.0)
+    along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
+    lengths = _square(takes) * _square(free)
+    cosine: Score = np.divide(along, np.sqrt(lengths), out=np.zeros_like(along), where=lengths > 0.0)
+    np.minimum(cosine, 1.0, out=cosine)
+    return cosine
+
+
+def load(index: MachineIndex, shape: Shape, at: At) -> Score:
+    """Most left over: the mean part of cpu, memory and gpu that would still be free."""
+    share = index.share[:, : index.slots][:, at]
+    left = index.free[:PACKED, : index.slots][:, at] - _packed_ask(shape)
+    part = np.clip(left * share, 0.0, 1.0)
+    mean: Score = (part[0] + part[1] + part[2]) / np.maximum((share > 0.0).sum(axis=0), 1)
+    return mean
 
 
 def best_fit(index: MachineIndex, shape: Shape, at: At) -> Score:
     """Least left over."""
-    mean, _, _ = left_over(index, shape, at)
-    return 1.0 - mean
-
-
-def load(index: MachineIndex, shape: Shape, at: At) -> Score:
-    """Most left over: the machine that has least to do."""
-    mean, _, _ = left_over(index, shape, at)
-    return mean
-
-
-_STRANDED = 0.5
+    return 1.0 - load(index, shape, at)
 
 
 def spread(index: MachineIndex, shape: Shape, at: At, fits: Mask) -> Score:
@@ -67,3 +60,12 @@ def spread(index: MachineIndex, shape: Shape, at: At, fits: Mask) -> Score:
     fewest = np.min(counts, where=fits, initial=np.iinfo(np.int32).max)
     score: Score = 1.0 / (1.0 + np.maximum(counts - fewest, 0))
     return score
+
+
+def _packed_ask(shape: Shape) -> npt.NDArray[np.int32]:
+    return np.array(shape.resources.vector()[:PACKED], dtype=np.int32)[:, np.newaxis]
+
+
+def _square(parts: Score) -> Score:
+    length: Score = parts[0] * parts[0] + parts[1] * parts[1] + parts[2] * parts[2]
+    return length
