@@ -5,6 +5,7 @@ serves many.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Engine:
         self._journal = journal
         self._letters: deque[_Letter] = deque()
         self._woken = asyncio.Event()
+        self._quiet = asyncio.Event()
         self._forgets: dict[str, list[str]] = defaultdict(list)
         self._forgetting: asyncio.TimerHandle | None = None
         self._flushing = False
@@ -84,8 +86,7 @@ class Engine:
 
     def tell(self, what: What) -> None:
         """Something happened."""
-        self._letters.append(_Letter(what))
-        self._woken.set()
+        self._put(_Letter(what))
 
     async def deliver(self, delivery: Delivery) -> DeliveryAnswer:
         """The agent's word on these orders, once it is journalled."""
@@ -98,11 +99,15 @@ class Engine:
     async def _ask(self, what: Delivery | Grant, kind: type[_A]) -> _A:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[DeliveryAnswer | GrantAnswer] = loop.create_future()
-        self._letters.append(_Letter(what, future))
-        self._woken.set()
+        self._put(_Letter(what, future))
         answer = await future
         assert isinstance(answer, kind)
         return answer
+
+    def _put(self, letter: _Letter) -> None:
+        self._letters.append(letter)
+        self._quiet.clear()
+        self._woken.set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -114,15 +119,15 @@ class Engine:
                 self._woken.clear()
                 while self._letters or self._flushing:
                     await self._advance()
+                self._quiet.set()
         finally:
             ticking.cancel()
 
     async def idle(self) -> None:
         """Until what was told is journalled, or for a second."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + IDLE_S_MAX
-        while self._letters and loop.time() < until:
-            await asyncio.sleep(IDLE_S_MAX / 100)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_S_MAX):
+                await self._quiet.wait()
 
     async def _tick(self) -> None:
         while True:

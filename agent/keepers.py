@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import hmac
 import itertools
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -257,6 +258,7 @@ class _Server(uvicorn.Server):
 
 def server(app: FastAPI) -> uvicorn.Server:
     """Cheap: no access log, no compression, seldom pings."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # Our own lines say it.
     config = uvicorn.Config(
         app,
         http="httptools",

@@ -4,6 +4,7 @@ Knows names of queues, workflows and signals; decides nothing about attempts or 
 """
 
 import asyncio
+import contextlib
 import itertools
 from datetime import timedelta
 
@@ -231,11 +232,9 @@ class Heart:
             await self._wait(self._engine.changed, until - loop.time())
 
     async def _wait(self, event: asyncio.Event, seconds: float) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await event.wait()
-        except TimeoutError:
-            pass
 
     async def _watch_polls(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 
@@ -72,9 +72,8 @@ def read_machines(path: Path, cluster: str, instance: str) -> list[MachineReport
         raise MachinesFileError(f"{path}: more than {MACHINES_MAX} machines")
     names = {report.name for report in reports}
     if len(names) < len(reports):
-        raise MachinesFileError(
-            f"{path}: {len(reports) - len(names)} machines have the id of another"
-        )
+        twice = len(reports) - len(names)
+        raise MachinesFileError(f"{path}: {twice} machines have the id of another")
     return reports
 
 
@@ -100,7 +99,7 @@ def _reports(
 
 
 def _report(row: dict[str, str], instance: str) -> MachineReport:
-    amounts = {name: int(row.get(name) or 0) for name in _AMOUNTS}
+    amounts: dict[str, Any] = {name: int(row.get(name) or 0) for name in _AMOUNTS}
     for name in _RESERVED:
         amounts[name] = max(0, amounts[name] - int(row.get(f"reserved_{name}") or 0))
     labels = dict(_pairs(row.get("labels") or ""))
