@@ -57,10 +57,10 @@ def nearest_miss(spec: TaskSpec, classes: Sequence[MachineClass]) -> str:
         Reason.LABEL_MISSING: "no machine has all the labels asked for",
         Reason.TAINTED: "every machine left has a taint that is not tolerated",
     }
-    # Machines that fail only for size are the nearest: they passed every other rule.
+    # Machines that fail only for size are the nearest, then those that passed most of the rules.
     sizes = [c for c in classes if refusal_of(spec, c) not in barred]
     if not sizes:
-        return barred[next(iter(lost))]
+        return next(words for reason, words in reversed(barred.items()) if reason in lost)
     wanted = dict(zip(COLUMNS, spec.resources.vector(), strict=True)) | spec.resources.extra
     largest = {name: max(_amount(c.capacity, name) for c in sizes) for name in wanted}
     misses = [f"largest {n} {largest[n]} < {w}" for n, w in wanted.items() if largest[n] < w]

@@ -15,7 +15,7 @@ ASKED_FOR = frozenset(
     {Reason.OTHER_CLUSTER, Reason.OTHER_ZONE, Reason.LABEL_MISSING, Reason.TAINTED}
 )
 """What the task's own rules take away is seldom why it waits: these are foremost only when nothing
-else is lost, that is, when no machine meets the rules at all."""
+else is lost, that is, when no machine meets the rules at all; then the last rule is the nearest."""
 
 _COLUMN_OF = {
     Reason.NO_ROOM_CPU: 0,
@@ -37,7 +37,7 @@ def explain(index: MachineIndex, shape: Shape) -> Verdict:
     # Of equal counts the later predicate comes first: its machines came nearer to a yes.
     places = list(lost)
     ordered = sorted(lost.items(), key=lambda item: (-item[1], -places.index(item[0])))
-    foremost = next((r for r, _ in ordered if r not in ASKED_FOR), ordered[0][0])
+    foremost = next((r for r, _ in ordered if r not in ASKED_FOR), places[-1])
     return Verdict(
         reason=foremost,
         machines=len(index),
@@ -74,9 +74,9 @@ def _detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> st
         case Reason.COOLING_DOWN:
             return f"refused too often lately by cluster {' and '.join(sorted(shape.cooling))}"
         case Reason.UNREACHABLE:
-            return f"{np.count_nonzero(lost)} machines that would do are silent"
+            return f"machines that would do but are silent: {np.count_nonzero(lost)}"
         case Reason.CORDONED:
-            return f"{np.count_nonzero(lost)} machines that would do are cordoned"
+            return f"machines that would do but are cordoned: {np.count_nonzero(lost)}"
         case Reason.ANTI_AFFINITY:
             return _apart_detail(shape)
         case Reason.TOO_MANY_PER_MACHINE:

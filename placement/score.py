@@ -31,7 +31,9 @@ def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
     free = np.clip(index.free[:PACKED, : index.slots][:, at] * share, 0.0, 1.0)
     along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
     lengths = _square(takes) * _square(free)
-    cosine: Score = np.divide(along, np.sqrt(lengths), out=np.zeros_like(along), where=lengths > 0.0)
+    cosine: Score = np.divide(
+        along, np.sqrt(lengths), out=np.zeros_like(along), where=lengths > 0.0
+    )
     np.minimum(cosine, 1.0, out=cosine)
     return cosine
 

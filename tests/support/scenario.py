@@ -1,7 +1,7 @@
 """A language for rounds: one line per machine, running task, waiting task and expectation.
 
     machine m1  cpu=4 memory=8Gi gpu=1 fpga=2  cluster=c1 zone=a rack=r1  label:disk=ssd
-                taint:dedicated=ml  cordoned silent                (written on one line)
+                taint:dedicated=ml  cordoned silent        (one line: end it with a backslash)
     cluster c1  closed
     running r1  cpu=2 team=red service=web apart=db  on m1
     pending t1  cpu=2 memory=1Gi  team=red band=HIGH  cluster=c1|c2 zone=a|b
