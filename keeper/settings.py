@@ -5,6 +5,7 @@ Flags win over the environment (`runtime.settings`), and what is given over what
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,11 @@ class KeeperSettings:
 
 def read_settings(words: Sequence[str], environment: Mapping[str, str]) -> KeeperSettings:
     """The settings, or an exit with a message that names what is wrong."""
-    parser = _parser(runtime := Settings())
+    try:
+        runtime = Settings()
+    except ValidationError as error:
+        sys.exit(f"drystone keeper: {_told(error)}")
+    parser = _parser(runtime)
     given = parser.parse_args(words)
     folder: Path = given.folder.expanduser().absolute()
     try:
@@ -72,7 +77,7 @@ def read_settings(words: Sequence[str], environment: Mapping[str, str]) -> Keepe
             machines_file=given.machines,
         )
     except ValidationError as error:
-        parser.error("; ".join(f"{e['loc'][-1]}: {e['msg']}" for e in error.errors()))
+        parser.error(_told(error))
     except ValueError as error:
         parser.error(str(error))
 
@@ -86,6 +91,12 @@ def pairs(written: Sequence[str]) -> dict[str, str]:
 def taints(written: Sequence[str]) -> tuple[Taint, ...]:
     """`key=value` words."""
     return tuple(Taint(key=key, value=value) for key, value in pairs(written).items())
+
+
+def _told(error: ValidationError) -> str:
+    """A line for people: which field, and what is wrong with it."""
+    named = [(".".join(map(str, found["loc"])), found["msg"]) for found in error.errors()]
+    return "; ".join(f"{name}: {message}" if name else message for name, message in named)
 
 
 def _parser(runtime: Settings) -> argparse.ArgumentParser:

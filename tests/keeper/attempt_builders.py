@@ -9,7 +9,6 @@ from domain.ids import attempt_id
 from domain.protocol import KeeperGrant, StartAttempt, StopAttempt
 from domain.task import OnLoss, TaskSpec
 from keeper.attempts import (
-    Effects,
     Event,
     Exit,
     Exited,
@@ -40,7 +39,9 @@ def stop_of(attempt: str, cause: StopCause = StopCause.PREEMPT, grace_s: int = 3
     return StopAttempt(attempt=attempt, cause=cause, grace_s=grace_s)
 
 
-def grant_of(question: int, epoch: int = 1, remaining_ms: int = LEASE_MS, *closed: str) -> KeeperGrant:
+def grant_of(
+    question: int, epoch: int = 1, remaining_ms: int = LEASE_MS, *closed: str
+) -> KeeperGrant:
     return KeeperGrant(question=question, epoch=epoch, remaining_ms=remaining_ms, closed=closed)
 
 
@@ -50,21 +51,21 @@ class Played:
     def __init__(self, state: Keeper | None = None) -> None:
         self.state = state or Keeper()
         self.now_ms = 0
-        self.effects: Effects = ()
+        self.effects: tuple[Any, ...] = ()
 
     def at(self, now_ms: int) -> "Played":
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
         return self
 
-    def do(self, event: Event) -> Effects:
+    def do(self, event: Event) -> tuple[Any, ...]:
         """Step now; the effects of this step."""
         self.state, effects = step(self.state, event, instant(self.now_ms))
         check(self.state)
         self.effects += effects
         return effects
 
-    def tick(self, now_ms: int) -> Effects:
+    def tick(self, now_ms: int) -> tuple[Any, ...]:
         return self.at(now_ms).do(Ticked())
 
     def leased(self, epoch: int = 1, remaining_ms: int = LEASE_MS) -> "Played":
@@ -80,7 +81,7 @@ class Played:
         self.do(Launched(start.attempt))
         return start.attempt
 
-    def exited(self, attempt: str, code: int = 0, by_signal: bool = False) -> Effects:
+    def exited(self, attempt: str, code: int = 0, by_signal: bool = False) -> tuple[Any, ...]:
         return self.do(Exited(attempt, Exit(code, by_signal)))
 
     def forked(self) -> "Played":
@@ -90,4 +91,4 @@ class Played:
         return other
 
 
-WAITING = {"on_loss": OnLoss.WAIT}
+WAITING: dict[str, Any] = {"on_loss": OnLoss.WAIT}

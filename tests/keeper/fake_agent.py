@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, TypeAdapter
 from websockets.asyncio.server import ServerConnection, unix_serve
@@ -74,7 +74,8 @@ class FakeAgent:
             yield self
 
     async def _serve(self, socket: ServerConnection) -> None:
-        assert socket.request is not None and socket.request.path == "/v1/keeper"
+        assert socket.request is not None
+        assert socket.request.path == "/v1/keeper"
         self.socket = socket
         with contextlib.suppress(ConnectionClosed):
             async for text in socket:
@@ -119,9 +120,9 @@ class FakeAgent:
         assert self.socket is not None
         await self.socket.send(message.model_dump_json())
 
-    async def start(self, *command: str, id: str = "t", number: int = 1, **spec: Any) -> str:
+    async def start(self, *command: str, name: str = "t", number: int = 1, **spec: Any) -> str:
         """Order an attempt; its id."""
-        task = TaskSpec(id=id, command=command, **spec)
+        task = TaskSpec(id=name, command=command, **spec)
         attempt = attempt_id(task.key, number)
         await self.send(
             StartAttempt(attempt=attempt, key=task.key, number=number, cluster="c", spec=task)
@@ -140,14 +141,12 @@ class FakeAgent:
         return await until(lambda: self.ended.get(attempt), f"{attempt} ended", seconds)
 
     async def log(
-        self, attempt: str, stream: str = "stdout", offset: int = 0, limit: int = 1_000_000
+        self, attempt: str, stream: Any = "stdout", offset: int = 0, limit: int = 1_000_000
     ) -> LogAnswer:
         self._log_questions += 1
         number = self._log_questions
         await self.send(
-            LogQuestion(
-                question=number, attempt=attempt, stream=stream, offset=offset, limit=limit
-            )
+            LogQuestion(question=number, attempt=attempt, stream=stream, offset=offset, limit=limit)
         )
         return await until(lambda: self.logs.get(number), "log answer")
 
@@ -172,7 +171,7 @@ class KeeperProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder.with_suffix(".log")
 
-    def __enter__(self) -> "KeeperProcess":
+    def __enter__(self) -> Self:
         self.run()
         return self
 

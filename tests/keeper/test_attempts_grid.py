@@ -4,6 +4,7 @@ When it changes on purpose: DRYSTONE_WRITE_GOLDEN=1 writes it anew, and the diff
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from domain.attempt import StopCause
@@ -12,6 +13,7 @@ from domain.reasons import Reason
 from keeper.attempts import (
     Cleared,
     Connected,
+    Event,
     Exit,
     Exited,
     Launched,
@@ -29,66 +31,66 @@ START = start_of("t", run_timeout_s=40, grace_s=5)
 A = START.attempt
 
 
-def nothing():
+def nothing() -> Played:
     return Played().leased()
 
 
-def starting():
+def starting() -> Played:
     played = nothing()
     played.do(START)
     return played
 
 
-def running():
+def running() -> Played:
     played = starting()
     played.do(Launched(A))
     return played
 
 
-def waiting_running():
+def waiting_running() -> Played:
     played = nothing()
     played.do(start_of("t", run_timeout_s=70, grace_s=5, **WAITING))
     played.do(Launched(A))
     return played
 
 
-def frozen():
+def frozen() -> Played:
     played = running()
     played.tick(LEASE_MS)
     return played
 
 
-def stopping():
+def stopping() -> Played:
     played = running()
     played.do(stop_of(A, StopCause.PREEMPT, grace_s=5))
     return played
 
 
-def stopping_and_exited():
+def stopping_and_exited() -> Played:
     played = stopping()
     played.exited(A, 0)
     return played
 
 
-def killed():
+def killed() -> Played:
     played = stopping()
     played.tick(5_000)
     return played
 
 
-def leaving():
+def leaving() -> Played:
     played = running()
     played.exited(A, 3)
     return played
 
 
-def ended():
+def ended() -> Played:
     played = leaving()
     played.do(Cleared(A))
     return played
 
 
-def buried():
+def buried() -> Played:
     played = ended()
     played.do(Forget(attempts=(A,)))
     return played
@@ -109,7 +111,7 @@ STAGES = [
 ]
 
 
-def events(played: Played):
+def events(played: Played) -> list[tuple[str, Event, int]]:
     """Name, event, and how many milliseconds pass before it."""
     played.do(QuestionDue())
     question, epoch = played.state.questions_asked, played.state.epoch
@@ -150,7 +152,7 @@ def shown(effect: object) -> str:
     return f"{name} {message.kind}" if message is not None else name
 
 
-def row(stage, name, event, pass_ms) -> str:
+def row(stage: Callable[[], Played], name: str, event: Event, pass_ms: int) -> str:
     played = stage()
     events(played)
     played.at(played.now_ms + pass_ms)

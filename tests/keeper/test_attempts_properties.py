@@ -11,7 +11,7 @@ from hypothesis.stateful import (
 )
 
 from domain.attempt import EndKind, StopCause
-from domain.protocol import Forget, KeeperGrant, LeaseAnswer
+from domain.protocol import AttemptEnded, Forget, KeeperGrant, LeaseAnswer
 from domain.reasons import Reason
 from domain.task import OnLoss
 from keeper.attempts import (
@@ -90,7 +90,8 @@ class World(RuleBasedStateMachine):
             case Kill(attempt):
                 if attempt not in self.exited:
                     self.stop_sent.add(attempt)
-                self.processes[attempt] = "dying"
+                if attempt in self.processes:
+                    self.processes[attempt] = "dying"
             case Freeze(attempt):
                 assert self.processes[attempt] == "running"
                 self.processes[attempt] = "frozen"
@@ -186,8 +187,9 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def connect(self) -> None:
-        sent = [effect.message.attempt for effect in self.tell(Connected())]
-        assert set(self.state.ended) <= set(sent)
+        messages = [effect.message for effect in self.tell(Connected()) if isinstance(effect, Send)]
+        sent = {message.attempt for message in messages if isinstance(message, AttemptEnded)}
+        assert sent == set(self.state.ended)
 
     # --- the driver -----------------------------------------------------------------------------
 
@@ -235,9 +237,10 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.state.lease is not None and self.state.live)
     @rule(late_ms=st.sampled_from([0, 0, 1, 30_000]))
     def the_deadline_passes(self, late_ms: int) -> None:
+        assert self.state.lease is not None
         self.now_ms = self.state.lease.deadline_ms + late_ms
         self.tell(Ticked())
-        assert self.state.lease is None
+        self.nothing_runs_after_the_deadline_unless_it_waits()
 
     @precondition(lambda self: any(isinstance(a.stage, Frozen) for a in self.state.live.values()))
     @rule()

@@ -18,6 +18,10 @@ async def run(agent: FakeAgent, *command: str, **spec) -> AttemptEnded:
     return await agent.ending(await agent.start(*command, **spec))
 
 
+def segments(folder: Path, stream: str) -> list[Path]:
+    return sorted(folder.glob(f"{stream}-*"))
+
+
 async def output(agent: FakeAgent, attempt: str, stream: str = "stdout") -> str:
     return base64.b64decode((await agent.log(attempt, stream)).data).decode()
 
@@ -32,7 +36,7 @@ async def output(agent: FakeAgent, attempt: str, stream: str = "stdout") -> str:
     ],
 )
 async def test_the_exit_code_is_reported(shared, script, code, reason):
-    ended = await run(shared, "sh", "-c", script, id=f"code-{code}")
+    ended = await run(shared, "sh", "-c", script, name=f"code-{code}")
     assert ended.ending.kind is EndKind.EXITED
     assert (ended.ending.exit_code, ended.ending.reason) == (code, reason)
     assert ended.started_at is not None
@@ -41,7 +45,7 @@ async def test_the_exit_code_is_reported(shared, script, code, reason):
 
 async def test_an_attempt_sees_its_specification_and_little_else(shared):
     long = "x" * 100_000
-    attempt = await shared.start("env", id="env", number=7, env={"LONG": long, "MINE": "1"})
+    attempt = await shared.start("env", name="env", number=7, env={"LONG": long, "MINE": "1"})
     await shared.ending(attempt)
     seen = dict(line.split("=", 1) for line in (await output(shared, attempt)).splitlines())
     assert seen.pop("LONG") == long
@@ -61,7 +65,7 @@ async def test_an_attempt_sees_its_specification_and_little_else(shared):
 
 
 async def test_descriptors_of_the_keeper_do_not_reach_an_attempt(shared):
-    attempt = await shared.start("ls", "/proc/self/fd", id="fds")
+    attempt = await shared.start("ls", "/proc/self/fd", name="fds")
     await shared.ending(attempt)
     # 3 is the folder that ls reads.
     assert (await output(shared, attempt)).split() == ["0", "1", "2", "3"]
@@ -70,7 +74,7 @@ async def test_descriptors_of_the_keeper_do_not_reach_an_attempt(shared):
 async def test_each_attempt_has_a_working_folder_of_its_own(shared):
     folders = []
     for number in (1, 2):
-        attempt = await shared.start("sh", "-c", "pwd; ls; touch a", id="wd", number=number)
+        attempt = await shared.start("sh", "-c", "pwd; ls; touch a", name="wd", number=number)
         await shared.ending(attempt)
         folders.append(await output(shared, attempt))
     assert folders[0] != folders[1]
@@ -79,7 +83,7 @@ async def test_each_attempt_has_a_working_folder_of_its_own(shared):
 
 async def test_a_working_folder_can_be_asked_for(shared, tmp_path):
     folder = tmp_path / "deep" / "wanted"
-    attempt = await shared.start("pwd", id="wanted", working_dir=str(folder))
+    attempt = await shared.start("pwd", name="wanted", working_dir=str(folder))
     await shared.ending(attempt)
     assert await output(shared, attempt) == f"{folder}\n"
 
@@ -97,15 +101,16 @@ async def test_what_cannot_start_says_why(shared, tmp_path):
         (("true", *["y" * 100_000] * 30), {}, Reason.CANNOT_START),
     ]
     for number, (command, spec, reason) in enumerate(cases):
-        ended = await run(shared, *command, id=f"cannot-{number}", **spec)
+        ended = await run(shared, *command, name=f"cannot-{number}", **spec)
         assert (ended.ending.kind, ended.ending.reason) == (EndKind.EXITED, reason), command[0]
-        assert ended.ending.exit_code is None and ended.ending.detail
+        assert ended.ending.exit_code is None
+        assert ended.ending.detail
         assert ended.started_at is None
 
 
 async def test_use_is_measured(shared):
     script = "import time; x = b'x' * 150_000_000\nwhile time.process_time() < 0.3: pass"
-    ended = await run(shared, PYTHON, "-c", script, id="use")
+    ended = await run(shared, PYTHON, "-c", script, name="use")
     assert 300 <= ended.ending.usage.cpu_ms < 3_000
     assert 140 <= ended.ending.usage.memory_peak_mib < 300
     assert ended.ending.usage.wall_ms >= 250
@@ -113,7 +118,7 @@ async def test_use_is_measured(shared):
 
 async def test_both_streams_are_kept_to_the_last_byte(shared):
     script = "import sys\nfor n in range(50_000): print(n)\nprint('oops', file=sys.stderr)"
-    attempt = await shared.start(PYTHON, "-c", script, id="much")
+    attempt = await shared.start(PYTHON, "-c", script, name="much")
     await shared.ending(attempt)
     assert (await output(shared, attempt)).split() == [str(n) for n in range(50_000)]
     assert await output(shared, attempt, "stderr") == "oops\n"
@@ -126,7 +131,7 @@ async def test_both_streams_are_kept_to_the_last_byte(shared):
 
 async def test_output_can_be_read_while_it_is_written(shared, tmp_path):
     script = f"echo one; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo two"
-    attempt = await shared.start("sh", "-c", script, id="follow")
+    attempt = await shared.start("sh", "-c", script, name="follow")
     await shared.running(attempt)
     seen = ""
     while not seen:
@@ -140,7 +145,7 @@ async def test_output_can_be_read_while_it_is_written(shared, tmp_path):
 
 async def test_a_victim_that_exits_0_on_the_signal_is_stopped_and_not_exited(shared, tmp_path):
     script = f"trap 'exit 0' TERM; touch {tmp_path}/ready; while :; do sleep 0.02; done"
-    attempt = await shared.start("sh", "-c", script, id="victim")
+    attempt = await shared.start("sh", "-c", script, name="victim")
     await until((tmp_path / "ready").exists, "ready")
     await shared.stop(attempt, cause=StopCause.PREEMPT)
     ended = await shared.ending(attempt)
@@ -151,7 +156,7 @@ async def test_a_victim_that_exits_0_on_the_signal_is_stopped_and_not_exited(sha
 
 async def test_after_the_grace_the_stubborn_are_killed(shared, tmp_path):
     script = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.02; done"
-    attempt = await shared.start("sh", "-c", script, id="stubborn")
+    attempt = await shared.start("sh", "-c", script, name="stubborn")
     await until((tmp_path / "ready").exists, "ready")
     await shared.stop(attempt, grace_s=1)
     ended = await shared.ending(attempt)
@@ -160,8 +165,9 @@ async def test_after_the_grace_the_stubborn_are_killed(shared, tmp_path):
 
 
 async def test_a_stop_reaches_children_in_sessions_of_their_own(shared, tmp_path):
-    inner = f"trap 'touch {tmp_path}/told; exit' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.02; done"
-    attempt = await shared.start("sh", "-c", f'setsid sh -c "{inner}" & wait', id="setsid")
+    trap = f"trap 'touch {tmp_path}/told; exit' TERM"
+    inner = f"{trap}; echo $$ > {tmp_path}/pid; while :; do sleep 0.02; done"
+    attempt = await shared.start("sh", "-c", f'setsid sh -c "{inner}" & wait', name="setsid")
     pid = await pid_in(tmp_path / "pid")
     await shared.stop(attempt)
     await shared.ending(attempt)
@@ -181,12 +187,12 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("prefix", [[], ["env", "-i"]], ids=["marked", "unmarked"])
-async def test_what_the_main_child_leaves_behind_is_killed_before_the_end(
-    shared, tmp_path, prefix
-):
+async def test_what_the_main_child_leaves_behind_is_killed_before_the_end(shared, tmp_path, prefix):
     words = " ".join([*prefix, PYTHON, "-c", f"'{DAEMON}'", str(tmp_path / "pid")])
     wait = f"while [ ! -e {tmp_path}/pid ]; do sleep 0.02; done"
-    attempt = await shared.start("sh", "-c", f"{words}; {wait}; exit 5", id=f"daemon{len(prefix)}")
+    attempt = await shared.start(
+        "sh", "-c", f"{words}; {wait}; exit 5", name=f"daemon{len(prefix)}"
+    )
     pid = await pid_in(tmp_path / "pid")
     ended = await shared.ending(attempt)
     assert (ended.ending.kind, ended.ending.exit_code) == (EndKind.EXITED, 5)
@@ -195,21 +201,19 @@ async def test_what_the_main_child_leaves_behind_is_killed_before_the_end(
 
 async def test_the_end_of_one_attempt_leaves_the_daemons_of_another_alone(shared, tmp_path):
     words = f"{PYTHON} -c '{DAEMON}' {tmp_path}/pid; sleep 1000"
-    other = await shared.start("sh", "-c", words, id="other")
+    other = await shared.start("sh", "-c", words, name="other")
     pid = await pid_in(tmp_path / "pid")
     for number in range(3):
-        await run(shared, "true", id="mine", number=number + 1)
+        await run(shared, "true", name="mine", number=number + 1)
     assert alive(pid)
     await shared.stop(other)
     await shared.ending(other)
     assert not alive(pid)
 
 
-async def test_a_daemon_that_drops_its_environment_dies_with_a_stop_of_its_parent(
-    shared, tmp_path
-):
+async def test_a_daemon_that_drops_its_environment_dies_with_a_stop_of_its_parent(shared, tmp_path):
     inner = f"echo $$ > {tmp_path}/pid; sleep 1000"
-    attempt = await shared.start("sh", "-c", f"env -i setsid sh -c '{inner}'; true", id="bare")
+    attempt = await shared.start("sh", "-c", f"env -i setsid sh -c '{inner}'; true", name="bare")
     pid = await pid_in(tmp_path / "pid")
     await shared.stop(attempt)
     await shared.ending(attempt)
@@ -217,7 +221,7 @@ async def test_a_daemon_that_drops_its_environment_dies_with_a_stop_of_its_paren
 
 
 async def test_the_run_timeout_stops_an_attempt_under_its_own_cause(shared):
-    ended = await run(shared, "sleep", "1000", id="long", run_timeout_s=1)
+    ended = await run(shared, "sleep", "1000", name="long", run_timeout_s=1)
     assert ended.ending.kind is EndKind.STOPPED
     assert ended.ending.stop_cause is StopCause.RUN_TIMEOUT
     assert ended.ending.reason is Reason.RUN_TIMEOUT
@@ -225,7 +229,7 @@ async def test_the_run_timeout_stops_an_attempt_under_its_own_cause(shared):
 
 
 async def test_many_at_once_all_end_and_leave_nothing_open(shared):
-    attempts = [await shared.start("sh", "-c", "echo $$", id=f"many-{n}") for n in range(100)]
+    attempts = [await shared.start("sh", "-c", "echo $$", name=f"many-{n}") for n in range(100)]
     for attempt in attempts:
         assert (await shared.ending(attempt)).ending.success
     assert len({await output(shared, attempt) for attempt in attempts}) == 100
@@ -239,7 +243,8 @@ async def test_output_beyond_the_bound_is_rotated_away(agent, keep):
     await agent.ending(attempt)
     answer = await agent.log(attempt)
     kept = base64.b64decode(answer.data)
-    assert answer.known and answer.ended
+    assert answer.known
+    assert answer.ended
     assert 10_000 <= len(kept) <= 20_000
     assert answer.first + len(kept) == 100_000, "offsets count everything ever written"
     assert kept.endswith(b"000009999\n")
@@ -252,4 +257,4 @@ async def test_the_folder_of_an_attempt_is_where_people_look_for_it(agent, keep,
     await agent.ending(await agent.start("sh", "-c", "echo hello; echo x > made", team="blue"))
     folder: Path = keeper.folder / "attempts" / "blue" / "t#1"
     assert (folder / "work" / "made").read_text() == "x\n"
-    assert size(next(folder.glob("stdout-*"))) == 6
+    assert [size(file) for file in segments(folder, "stdout")] == [6]
