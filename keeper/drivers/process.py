@@ -16,6 +16,7 @@ from enum import Enum, auto
 
 from domain.attempt import Usage
 from domain.protocol import StartAttempt
+from domain.reasons import Reason
 from domain.task import OnLoss
 from keeper import census
 from keeper.attempts import Cleared, Event, Exit, Exited, Launched, LaunchFailed
@@ -32,7 +33,7 @@ READS_AT_EXIT_MAX = 64
 SWEEP_S_MIN = 0.005
 SWEEP_S_MAX = 0.25
 SWEEP_BACKOFF = 1.6
-LOOK_ROUND_S = 5.0
+LOOK_ROUND_S = 2.0
 """How often orphans are reaped and memory peaks are sampled while attempts run."""
 CALM_SWEEPS = 2
 """Looks in a row that must find nothing to do: one look may miss a process that is being born."""
@@ -99,17 +100,35 @@ class ProcessDriver:
 
     def launch(self, start: StartAttempt) -> Launched | LaunchFailed:
         """Start the command; its output flows into the attempt's folder."""
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
+        ends: list[int] = []
+        try:
+            ends += os.pipe()
+            ends += os.pipe()
+            return self._launch(start, *ends)
+        except OSError as error:
+            # Out of descriptors, most likely: the attempt fails, and not its keeper.
+            for end in ends:
+                with contextlib.suppress(OSError):
+                    os.close(end)
+            return LaunchFailed(start.attempt, Reason.CANNOT_START, str(error))
+
+    def _launch(
+        self, start: StartAttempt, out: int, out_end: int, err: int, err_end: int
+    ) -> Launched | LaunchFailed:
         floor_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        streams = Streams(self._nothing, out_end, err_end)
-        child = spawn(start, self._around, streams)
+        child = spawn(start, self._around, Streams(self._nothing, out_end, err_end))
+        if isinstance(child, LaunchFailed):
+            for end in (out, out_end, err, err_end):
+                os.close(end)
+            return child
+        try:
+            exit_fd = os.pidfd_open(child.pid)
+        except OSError:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
         os.close(out_end)
         os.close(err_end)
-        if isinstance(child, LaunchFailed):
-            os.close(out)
-            os.close(err)
-            return child
         with contextlib.suppress(OSError):
             resource.prlimit(child.pid, resource.RLIMIT_NOFILE, self._files_limit)
         folder = attempt_folder(self._around.folder, start.attempt)
@@ -117,11 +136,8 @@ class ProcessDriver:
             out: Output(folder, "stdout", self._output_bytes_max),
             err: Output(folder, "stderr", self._output_bytes_max),
         }
-        waits = start.spec.on_loss is OnLoss.WAIT
-        root = Root(child.pid, start.attempt, waits)
-        tree = _Tree(
-            start.attempt, child, root, os.pidfd_open(child.pid), pipes, floor_kib=floor_kib
-        )
+        root = Root(child.pid, start.attempt, start.spec.on_loss is OnLoss.WAIT)
+        tree = _Tree(start.attempt, child, root, exit_fd, pipes, floor_kib=floor_kib)
         self._trees[start.attempt] = tree
         self._watch(tree)
         return Launched(start.attempt)
@@ -163,7 +179,11 @@ class ProcessDriver:
         process = census.read_process(tree.root.pid)
         if process is not None:
             root = tree.root
-            self._journal.started(tree.attempt, root.pid, process.born, waits=root.waits)
+            try:
+                self._journal.started(tree.attempt, root.pid, process.born, waits=root.waits)
+            except OSError as error:
+                # Its mark still finds it.
+                logger().warning("pid not journalled", attempt=tree.attempt, error=str(error))
         for pipe in tree.pipes:
             os.set_blocking(pipe, False)
             self._loop.add_reader(pipe, self._readable, tree, pipe)
