@@ -15,3 +15,7 @@ class Verdict(BaseModel, frozen=True):
     """Per reason, how many machines the predicates removed, each counted at its first failure."""
     detail: str = ""
     """The nearest miss in words, e.g. `largest free cpu_milli 8000 < 12000`."""
+
+    def top(self, reasons: int = 3) -> list[tuple[Reason, int]]:
+        """The reasons that cost most machines, the greatest first."""
+        return sorted(self.lost.items(), key=lambda item: (-item[1], item[0]))[:reasons]
