@@ -32,6 +32,7 @@ from domain.protocol import (
     ClusterEnvelope,
     ClusterMessage,
     Delivery,
+    Forget,
     Grant,
     Heartbeat,
     KeeperHello,
@@ -64,7 +65,11 @@ class Journal:
         """An urgent entry takes all before it to the disk."""
         self.entries.append(entry)
         if entry.kind in URGENT:
-            self.synced = len(self.entries)
+            self.sync()
+
+    def sync(self) -> None:
+        """Everything is on the disk."""
+        self.synced = len(self.entries)
 
     def crash(self, rng: Random) -> None:
         """Of what was not synced, some first part may have been written."""
@@ -198,6 +203,8 @@ class AgentShell:
                 case Record(entry=entry):
                     self.journal.append(entry)
                 case ToKeeper(machine=machine, message=message):
+                    if isinstance(message, Forget):
+                        self.journal.sync()
                     if machine in self.sockets:
                         self.sockets[machine].to_keeper(message)
                 case Report() | HandOver():
@@ -270,17 +277,18 @@ class AgentShell:
 
     def _beat(self) -> None:
         if self.boot_ms() - self._polled_ms < self.terms.lease_ms:
-            if not self._registered or not leased(self.state, self.boot_ms()):
+            if not self._registered:
                 self._say(Register(instance=self.state.instance), ())
             self._heartbeat()
         self.process.after(BEAT_US, self._beat)
 
     def _heartbeat(self) -> None:
+        """An epoch of 0 says that there is no lease: it asks for a grant."""
         self._seq += 1
         news = bulletin(self.state, self.boot_ms())
         heartbeat = Heartbeat(
             instance=self.state.instance,
-            epoch=self.state.epoch,
+            epoch=self.state.epoch if leased(self.state, self.boot_ms()) else 0,
             seq=self._seq,
             machines=news.machines,
             states=news.states,

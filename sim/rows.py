@@ -1,10 +1,12 @@
 """What the ledger's rows say, for the shells that must know and for the checks that judge."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from domain.attempt import Outcome
+from domain.attempt import Ending, Outcome
+from domain.retry import Cause
 from domain.supervision import Reach
 from store.tables import CLAIM, CLUSTER, HELD, TASK, USAGE
 
@@ -54,6 +56,15 @@ def tasks(connection: Connection) -> dict[str, TaskStanding]:
 def held(connection: Connection) -> list[str]:
     """Attempts whose claims hold anything, remnants included."""
     return list(connection.scalars(select(CLAIM.c.attempt).where(HELD).order_by(CLAIM.c.attempt)))
+
+
+def failures(connection: Connection) -> Counter[str]:
+    """By task, how many of its attempts count as failures of the user."""
+    ended = connection.execute(
+        select(CLAIM.c.key, CLAIM.c.ending).where(CLAIM.c.ending.is_not(None))
+    )
+    read = [(row.key, Ending.model_validate_json(row.ending)) for row in ended]
+    return Counter(k for k, ending in read if not ending.success and ending.cause is Cause.FAILURE)
 
 
 def charged(connection: Connection) -> list[str]:

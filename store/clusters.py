@@ -17,6 +17,7 @@ from domain.supervision import Reach
 from store.bell import ring_if_needed, ring_waiting
 from store.brake import brake_held, lift_brake_if_few, lock_brake, set_brake_if_many
 from store.dialects import upsert
+from store.digests import inquire
 from store.fences import unfence
 from store.locking import Work
 from store.machines import save_reports, save_states
@@ -58,7 +59,10 @@ def heartbeat(
     *,
     reachable: bool = False,
 ) -> Contact:
-    """Machines, and contact. `reachable`: its lease runs, so a suspicion ends."""
+    """Machines, and contact. `reachable`: its lease runs, so a suspicion ends.
+
+    Its digests are compared with the claims; what differs is asked about with the next delivery.
+    """
     at = micros(now)
     _ensure(connection, cluster, at)
     if reachable and _state(connection, cluster) == Reach.SUSPECT:
@@ -76,6 +80,8 @@ def heartbeat(
     if back:
         unfence(connection, cluster, Reason.SUPERSEDED)
         lift_brake_if_few(connection, at)
+    if reachable:
+        inquire(connection, cluster, message.running, now)
     freed = save_reports(connection, cluster, message.machines, now)
     freed = save_states(connection, cluster, message.states, now) or freed
     freed = freed or back
