@@ -19,6 +19,8 @@ from runtime.telemetry import logger
 PATH = "/v1/keeper"
 BACKOFF_S_MIN = 0.1
 BACKOFF_S_MAX = 5.0
+STEADY_S = 5.0
+"""A connection that lasted so long was a good one: the next dial comes at once."""
 OPEN_S_MAX = 10.0
 PING_S = 10.0
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -88,14 +90,20 @@ class Link:
     async def run(self) -> None:
         """Until cancelled."""
         backoff_s = BACKOFF_S_MIN
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 async with self._dial() as socket:
                     logger().info("connected", agent=self._address.url)
-                    await self._converse(socket)
-                    backoff_s = BACKOFF_S_MIN
+                    connected_s = loop.time()
+                    try:
+                        await self._converse(socket)
+                    finally:
+                        # One that ends soon may be refused each time: do not hurry then.
+                        if loop.time() - connected_s > STEADY_S:
+                            backoff_s = BACKOFF_S_MIN
             except (OSError, TimeoutError, WebSocketException, InvalidHandshake) as error:
-                logger().info("agent not reached", error=str(error) or type(error).__name__)
+                logger().info("not connected", error=str(error) or type(error).__name__)
             except InvalidURI as error:
                 raise ValueError(str(error)) from error
             await asyncio.sleep(backoff_s * self._chance.uniform(0.5, 1.0))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from domain.attempt import StopCause
+from domain.attempt import Ending, StopCause
 from domain.ids import attempt_id
 from domain.protocol import KeeperGrant, StartAttempt, StopAttempt
 from domain.task import OnLoss, TaskSpec
@@ -92,3 +92,7 @@ class Played:
 
 
 WAITING: dict[str, Any] = {"on_loss": OnLoss.WAIT}
+
+
+def ending_of(played: Played, attempt: str) -> Ending:
+    return played.state.ended[attempt].ending

@@ -3,7 +3,7 @@
 import pytest
 
 from domain.attempt import EndKind, StopCause
-from domain.protocol import Forget, LeaseAnswer
+from domain.protocol import Forget
 from domain.reasons import Reason
 from keeper.attempts import (
     LIVE_ATTEMPTS_MAX,
@@ -18,15 +18,11 @@ from keeper.attempts import (
     Launched,
     LaunchFailed,
     Live,
-    MoveDeadline,
-    QuestionDue,
     RecordEnded,
     RecordForgotten,
-    Running,
     Send,
     ShutDown,
     Terminate,
-    Thaw,
     Ticked,
     died_with_keeper,
     next_due_ms,
@@ -34,18 +30,12 @@ from keeper.attempts import (
 )
 from tests.keeper.attempt_builders import (
     LEASE_MS,
-    WAITING,
     Played,
-    grant_of,
+    ending_of,
     instant,
     start_of,
     stop_of,
 )
-
-
-def ending(played: Played, attempt: str):
-    return played.state.ended[attempt].ending
-
 
 # --- starting -----------------------------------------------------------------------------------
 
@@ -104,10 +94,10 @@ def test_a_start_that_fails_ends_with_its_typed_reason():
     played.do(start_of())
     attempt = start_of().attempt
     played.do(LaunchFailed(attempt, Reason.NO_SUCH_COMMAND, "frobnicate"))
-    assert ending(played, attempt).kind is EndKind.EXITED
-    assert ending(played, attempt).reason is Reason.NO_SUCH_COMMAND
-    assert ending(played, attempt).exit_code is None
-    assert not ending(played, attempt).success
+    assert ending_of(played, attempt).kind is EndKind.EXITED
+    assert ending_of(played, attempt).reason is Reason.NO_SUCH_COMMAND
+    assert ending_of(played, attempt).exit_code is None
+    assert not ending_of(played, attempt).success
 
 
 def test_a_start_that_fails_after_a_stop_came_is_stopped():
@@ -116,14 +106,14 @@ def test_a_start_that_fails_after_a_stop_came_is_stopped():
     attempt = start_of().attempt
     assert played.do(stop_of(attempt)) == (Terminate(attempt),)
     played.do(LaunchFailed(attempt, Reason.CANNOT_START))
-    assert ending(played, attempt).kind is EndKind.STOPPED
+    assert ending_of(played, attempt).kind is EndKind.STOPPED
 
 
 def test_one_attempt_too_many_ends_at_once():
     live = {f"d/{n}#1": Live(f"d/{n}#1", 0, None, True) for n in range(LIVE_ATTEMPTS_MAX)}
     played = Played(Keeper(live=live)).leased()
     played.do(start_of())
-    assert ending(played, start_of().attempt).reason is Reason.CANNOT_START
+    assert ending_of(played, start_of().attempt).reason is Reason.CANNOT_START
 
 
 # --- exit against stop --------------------------------------------------------------------------
@@ -139,10 +129,10 @@ def test_an_exit_seen_before_the_stop_is_an_exit(code, by_signal, reason):
     assert played.exited(attempt, code, by_signal) == (Kill(attempt),)
     assert played.do(stop_of(attempt)) == ()
     played.do(Cleared(attempt))
-    assert ending(played, attempt).kind is EndKind.EXITED
-    assert ending(played, attempt).exit_code == code
-    assert ending(played, attempt).reason is reason
-    assert ending(played, attempt).success is (code == 0)
+    assert ending_of(played, attempt).kind is EndKind.EXITED
+    assert ending_of(played, attempt).exit_code == code
+    assert ending_of(played, attempt).reason is reason
+    assert ending_of(played, attempt).success is (code == 0)
 
 
 def test_an_exit_after_the_stop_is_stopped_whatever_the_code():
@@ -152,9 +142,9 @@ def test_an_exit_after_the_stop_is_stopped_whatever_the_code():
     assert played.exited(attempt, 0) == ()
     assert attempt in played.state.live, "its tree is still there"
     played.do(Cleared(attempt))
-    assert ending(played, attempt).kind is EndKind.STOPPED
-    assert ending(played, attempt).exit_code == 0
-    assert not ending(played, attempt).success
+    assert ending_of(played, attempt).kind is EndKind.STOPPED
+    assert ending_of(played, attempt).exit_code == 0
+    assert not ending_of(played, attempt).success
 
 
 def test_the_first_cause_stays_except_that_cancel_overrides():
@@ -165,12 +155,12 @@ def test_the_first_cause_stays_except_that_cancel_overrides():
     other = played.forked()
     played.exited(attempt)
     played.do(Cleared(attempt))
-    assert ending(played, attempt).stop_cause is StopCause.DRAIN
+    assert ending_of(played, attempt).stop_cause is StopCause.DRAIN
     other.do(stop_of(attempt, StopCause.CANCEL))
     other.exited(attempt)
     other.do(Cleared(attempt))
-    assert ending(other, attempt).stop_cause is StopCause.CANCEL
-    assert ending(other, attempt).reason is Reason.CANCELLED_BY_USER
+    assert ending_of(other, attempt).stop_cause is StopCause.CANCEL
+    assert ending_of(other, attempt).reason is Reason.CANCELLED_BY_USER
 
 
 def test_after_its_grace_a_tree_is_killed_once():
@@ -200,7 +190,7 @@ def test_a_stop_answered_by_the_main_child_leaves_the_rest_of_the_tree_its_grace
     assert played.exited(attempt) == ()
     assert played.tick(5_000) == (Kill(attempt),)
     played.do(Cleared(attempt))
-    assert ending(played, attempt).kind is EndKind.STOPPED
+    assert ending_of(played, attempt).kind is EndKind.STOPPED
 
 
 # --- run timeout --------------------------------------------------------------------------------
@@ -216,8 +206,8 @@ def test_the_run_timeout_counts_from_the_start_of_the_child():
     assert played.tick(117_000) == (Kill(attempt),)
     played.exited(attempt, 137, by_signal=True)
     played.do(Cleared(attempt))
-    assert ending(played, attempt).stop_cause is StopCause.RUN_TIMEOUT
-    assert ending(played, attempt).reason is Reason.RUN_TIMEOUT
+    assert ending_of(played, attempt).stop_cause is StopCause.RUN_TIMEOUT
+    assert ending_of(played, attempt).reason is Reason.RUN_TIMEOUT
 
 
 def test_frozen_time_does_not_count_towards_the_run_timeout():
@@ -234,137 +224,6 @@ def test_a_keeper_that_slept_past_its_deadline_does_not_charge_the_sleep():
     attempt = played.running(run_timeout_s=60)
     assert played.tick(500_000) == (Freeze(attempt),)
     assert played.state.live[attempt].stage == Frozen(ran_ms=40_000)
-
-
-# --- the lease ----------------------------------------------------------------------------------
-
-
-def test_at_the_deadline_everything_stands_still_except_what_waits():
-    played = Played().leased()
-    attempt = played.running("a")
-    waiting = played.running("b", **WAITING)
-    assert played.tick(LEASE_MS - 1) == ()
-    assert played.tick(LEASE_MS) == (Freeze(attempt),)
-    assert isinstance(played.state.live[waiting].stage, Running)
-    assert played.state.lease is None
-
-
-def test_an_attempt_that_is_being_started_at_the_deadline_freezes_too():
-    played = Played().leased()
-    played.do(start_of())
-    attempt = start_of().attempt
-    assert played.tick(LEASE_MS) == (Freeze(attempt),)
-    played.do(Launched(attempt))
-    assert played.state.live[attempt].stage == Frozen()
-    assert played.leased(epoch=2).effects[-1] == Thaw(attempt)
-    assert played.state.live[attempt].stage == Running(since_ms=LEASE_MS)
-
-
-def test_a_grace_does_not_outlive_the_deadline():
-    played = Played().leased()
-    attempt = played.running()
-    played.at(LEASE_MS - 1).do(stop_of(attempt))
-    assert played.tick(LEASE_MS) == (Kill(attempt),)
-
-
-def test_a_stop_for_a_frozen_attempt_kills_it_unthawed():
-    played = Played().leased()
-    attempt = played.running()
-    played.tick(LEASE_MS)
-    assert played.do(stop_of(attempt)) == (Kill(attempt),)
-    played.leased(epoch=2)
-    assert Thaw(attempt) not in played.effects
-
-
-def test_an_answer_counts_from_the_moment_the_question_was_sent():
-    played = Played().leased()
-    played.at(10_000).do(QuestionDue())
-    answer = LeaseAnswer(question=played.state.questions_asked, epoch=1, remaining_ms=LEASE_MS)
-    assert played.at(25_000).do(answer) == (MoveDeadline(70_000),)
-    assert played.do(answer) == (), "again, it changes nothing"
-
-
-def test_an_answer_never_shortens_a_lease():
-    played = Played().leased()
-    played.at(1_000).do(QuestionDue())
-    number = played.state.questions_asked
-    assert played.do(LeaseAnswer(question=number, epoch=1, remaining_ms=0)) == ()
-    assert next_due_ms(played.state) == LEASE_MS
-
-
-@pytest.mark.parametrize(
-    ("epoch", "question", "now_ms"),
-    [(2, 2, 20_000), (1, 99, 20_000), (1, 2, LEASE_MS)],
-    ids=["of another epoch", "to no question", "after the deadline"],
-)
-def test_an_answer_extends_nothing(epoch, question, now_ms):
-    played = Played().leased()
-    played.at(10_000).do(QuestionDue())
-    played.at(now_ms)
-    answer = LeaseAnswer(question=question, epoch=epoch, remaining_ms=LEASE_MS)
-    assert MoveDeadline(70_000) not in played.do(answer)
-
-
-def test_after_a_restart_an_answer_begins_no_lease():
-    played = Played()
-    played.do(QuestionDue())
-    played.do(LeaseAnswer(question=1, epoch=0, remaining_ms=LEASE_MS))
-    assert played.state.lease is None
-
-
-def test_a_question_says_which_lease_is_held():
-    played = Played()
-    played.do(QuestionDue())
-    assert played.effects[-1].message.epoch == 0
-    played.leased(epoch=7)
-    attempt = played.running()
-    played.do(QuestionDue())
-    assert played.effects[-1].message.epoch == 7
-    assert played.effects[-1].message.running == (attempt,)
-    played.tick(LEASE_MS)
-    played.do(QuestionDue())
-    assert played.effects[-1].message.epoch == 0
-
-
-def test_a_grant_thaws_what_is_open_and_kills_what_is_closed_unthawed():
-    played = Played().leased()
-    open_one, closed_one = played.running("a"), played.running("b")
-    waiting = played.running("w", **WAITING)
-    played.tick(LEASE_MS)
-    played.at(100_000).do(QuestionDue())
-    effects = played.at(101_000).do(grant_of(2, 2, LEASE_MS, closed_one, waiting, "d/never#1"))
-    assert effects == (Kill(closed_one), Kill(waiting), MoveDeadline(160_000), Thaw(open_one))
-    played.exited(closed_one, 137, by_signal=True)
-    played.do(Cleared(closed_one))
-    assert ending(played, closed_one).kind is EndKind.STOPPED
-    assert ending(played, closed_one).stop_cause is StopCause.SUPERSEDED
-
-
-def test_a_grant_that_comes_too_late_kills_what_is_closed_and_begins_nothing():
-    played = Played().leased()
-    attempt, closed_one = played.running("a"), played.running("b")
-    played.tick(LEASE_MS)
-    played.do(QuestionDue())
-    effects = played.at(3 * LEASE_MS).do(grant_of(2, 2, LEASE_MS, closed_one))
-    assert effects == (Kill(closed_one),)
-    assert played.state.lease is None
-    assert played.state.live[attempt].stage == Frozen(LEASE_MS)
-
-
-def test_a_grant_of_an_older_epoch_changes_nothing():
-    played = Played().leased(epoch=5)
-    attempt = played.running()
-    played.do(QuestionDue())
-    assert played.do(grant_of(2, 4, 10 * LEASE_MS, attempt)) == ()
-    assert next_due_ms(played.state) == LEASE_MS
-
-
-def test_a_grant_of_the_same_epoch_revives_a_lease_that_has_passed():
-    played = Played().leased()
-    attempt = played.running()
-    played.tick(LEASE_MS)
-    played.leased()
-    assert played.effects[-1] == Thaw(attempt)
 
 
 # --- endings and connections --------------------------------------------------------------------
@@ -412,7 +271,7 @@ def test_a_shutdown_stops_everything_with_a_bounded_grace_and_starts_nothing_mor
     assert played.tick(10_000) == (Kill(patient),)
     played.exited(patient)
     played.do(Cleared(patient))
-    assert ending(played, patient).stop_cause is StopCause.SHUT_DOWN
+    assert ending_of(played, patient).stop_cause is StopCause.SHUT_DOWN
 
 
 def test_the_wall_time_of_an_attempt_is_measured_from_its_start():
@@ -422,7 +281,7 @@ def test_the_wall_time_of_an_attempt_is_measured_from_its_start():
     played.at(1_000).do(Launched(attempt))
     played.at(3_500).exited(attempt)
     played.at(4_000).do(Cleared(attempt))
-    assert ending(played, attempt).usage.wall_ms == 3_000
+    assert ending_of(played, attempt).usage.wall_ms == 3_000
     assert played.state.ended[attempt].started_at == instant(1_000).at
 
 
