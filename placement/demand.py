@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from domain.constraint import Constraints
 from domain.fleet import PendingTask
 from domain.resources import Resources
 from domain.task import TaskSpec
+from placement.index import PACKED
 from placement.neighbours import Neighbour, neighbour_of
 
 Cooling = Mapping[str, frozenset[str]]
@@ -24,6 +28,8 @@ class Shape:
     constraints: Constraints
     neighbour: Neighbour | None
     cooling: frozenset[str]
+    packed: npt.NDArray[np.int32]
+    """The first of the resources, as a column beside those of the index."""
 
 
 def shape_of(spec: TaskSpec, cooling: frozenset[str] = frozenset()) -> Shape:
@@ -34,6 +40,7 @@ def shape_of(spec: TaskSpec, cooling: frozenset[str] = frozenset()) -> Shape:
         constraints=spec.constraints,
         neighbour=neighbour_of(spec),
         cooling=cooling,
+        packed=np.array(spec.resources.vector()[:PACKED], dtype=np.int32)[:, np.newaxis],
     )
 
 

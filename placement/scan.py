@@ -56,9 +56,9 @@ class Scan:
         """The slot of the best machine now, None when none fits. `touched` lists the slots of this
         round's assignments from its start; it may only have grown since the last call."""
         if self._seen < len(touched):
-            changed = np.unique(np.array(touched[self._seen :], dtype=np.intp))
+            changed = set(touched[self._seen :])
             self._seen = len(touched)
-            self._judge(changed)
+            self._judge(np.fromiter(changed, dtype=np.intp, count=len(changed)))
         slot = int(self._rank.argmax()) if len(self._rank) else 0
         return slot if len(self._rank) and self._rank[slot] != _NO_FIT else None
 

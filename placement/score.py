@@ -27,8 +27,8 @@ def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
     most where demands differ from machines.
     """
     share = index.share[:, : index.slots][:, at]
-    takes = _packed_ask(shape) * share
-    free = np.clip(index.free[:PACKED, : index.slots][:, at] * share, 0.0, 1.0)
+    takes = shape.packed * share
+    free = _parts(index.free[:PACKED, : index.slots][:, at], share)
     along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
     lengths = _square(takes) * _square(free)
     cosine: Score = np.divide(
@@ -41,8 +41,7 @@ def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
 def load(index: MachineIndex, shape: Shape, at: At) -> Score:
     """Most left over: the mean part of cpu, memory and gpu that would still be free."""
     share = index.share[:, : index.slots][:, at]
-    left = index.free[:PACKED, : index.slots][:, at] - _packed_ask(shape)
-    part = np.clip(left * share, 0.0, 1.0)
+    part = _parts(index.free[:PACKED, : index.slots][:, at] - shape.packed, share)
     mean: Score = (part[0] + part[1] + part[2]) / np.maximum((share > 0.0).sum(axis=0), 1)
     return mean
 
@@ -64,8 +63,11 @@ def spread(index: MachineIndex, shape: Shape, at: At, fits: Mask) -> Score:
     return score
 
 
-def _packed_ask(shape: Shape) -> npt.NDArray[np.int32]:
-    return np.array(shape.resources.vector()[:PACKED], dtype=np.int32)[:, np.newaxis]
+def _parts(quantities: npt.NDArray[np.int32], share: Score) -> Score:
+    parts: Score = quantities * share
+    np.maximum(parts, 0.0, out=parts)
+    np.minimum(parts, 1.0, out=parts)
+    return parts
 
 
 def _square(parts: Score) -> Score:

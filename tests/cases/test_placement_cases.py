@@ -5,6 +5,7 @@ adapted kind that we answer differently, or cannot ask in our words, stands belo
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +148,8 @@ def test_resource_fit(case: dict[str, Any]) -> None:
     machine = a_machine(
         resources=_resources(given["node"]["capacity"]), used=_resources(given["node"]["used"])
     )
-    shape = Shape(
-        team="t",
-        resources=_resources(_needed(given["task"])),
-        constraints=Constraints(),
-        neighbour=None,
-        cooling=frozenset(),
-    )
+    # A task must ask for something; a shape may ask for nothing.
+    shape = replace(a_shape(Constraints()), resources=_resources(_needed(given["task"])))
     assert fits(machine, shape) == expect["fits"]
     if not expect["fits"]:
         name = _name(expect["short_of"])
