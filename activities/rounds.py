@@ -26,6 +26,8 @@ from store.waiting import expired, next_due, pending
 
 EXPIRED_TOLD_MAX = 1_000
 """Overdue rows told in one round; the others in the next."""
+SHAPES_PASSED_MAX = 1_000
+"""Shapes without a machine that one sweep passes over, before it begins again at the front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class Solved:
 
     tasks: Mapping[str, PendingTask]
     result: RoundResult
-    full: bool
-    """More rows wait than one round looks at."""
+    more: bool
+    """Rows wait behind those this round looked at, and the next one can get to them."""
     expired: tuple[str, ...]
     read_at: datetime
 
@@ -57,7 +59,12 @@ class Committed:
 
 @dataclass(slots=True)
 class PartitionRounds:
-    """The caller runs one round at a time."""
+    """The caller runs one round at a time.
+
+    More rows may wait than one round looks at. Then the next one passes over the shapes that have
+    just found no machine: a long block of them must not hide the rows behind it. A round that gets
+    to the end of the queue ends the sweep, and the next begins at the front.
+    """
 
     engine: Engine
     partition: int
@@ -66,20 +73,22 @@ class PartitionRounds:
     index: MachineIndex = field(default_factory=MachineIndex)
     revision: int = -1
     compared_at: datetime | None = None
+    passed: set[str] = field(default_factory=set)
+    """Shapes that found no machine in this sweep."""
 
     def solve(self, now: datetime, seed: int) -> Solved:
         """Read what waits and what there is; decide."""
         tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
         with reading(self.engine) as connection:
             self._refresh(connection, now)
-            tasks = pending(connection, self.partition, now, tasks_max)
+            tasks = pending(connection, self.partition, now, tasks_max, self.passed)
             overdue = expired(connection, self.partition, now, EXPIRED_TOLD_MAX)
             cool = _by_shape(cooling(connection, now))
         result = place(self.index, tasks, DEFAULT_POLICY, seed, cooling=cool)
         return Solved(
             tasks={task.key: task for task in tasks},
             result=result,
-            full=len(tasks) >= tasks_max,
+            more=self._sweep(tasks, result, full=len(tasks) >= tasks_max),
             expired=tuple(overdue),
             read_at=now,
         )
@@ -93,9 +102,7 @@ class PartitionRounds:
         verdicts = {**solved.result.verdicts, **dict.fromkeys(lost, _LOST)}
         record_verdicts(connection, verdicts, now)
         won = {one.key for one in claimed if one.number is not None}
-        # With a full round the rest of the queue has not been looked at; but if it placed nothing,
-        # the next round would look at the same rows.
-        again = bool(lost) or (solved.full and bool(won))
+        again = bool(lost) or solved.more
         asleep = (
             wakes is not None and not again and bell_idle(connection, self.partition, wakes, now)
         )
@@ -115,6 +122,14 @@ class PartitionRounds:
             if proposal.key not in won:
                 machine = MachineId(proposal.cluster, proposal.machine)
                 self.index.release(machine, solved.tasks[proposal.key].spec)
+
+    def _sweep(self, tasks: Sequence[PendingTask], result: RoundResult, *, full: bool) -> bool:
+        """Remember what found no machine; True when the next round can look further."""
+        self.passed |= {task.shape for task in tasks if task.key in result.verdicts}
+        if full and len(self.passed) <= SHAPES_PASSED_MAX:
+            return True
+        self.passed.clear()
+        return full and bool(result.placed)
 
     def _refresh(self, connection: Connection, now: datetime) -> None:
         whole = self.compared_at is None or now - self.compared_at >= self.compare_every

@@ -1,6 +1,6 @@
 """Rows that wait: which are due, which are overdue, and when the next one is. Reads only."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -25,6 +25,7 @@ _DUE = (
     .order_by(TASK.c.band, TASK.c.enqueued_at, TASK.c.key)
     .limit(bindparam("limit"))
 )
+_DUE_WITHOUT = _DUE.where(TASK.c.shape.not_in(bindparam("without", expanding=True)))
 _OVERDUE = (
     select(TASK.c.key)
     .where(_MINE)
@@ -51,9 +52,20 @@ _WAITING = select(func.count()).select_from(TASK).where(_MINE).where(PENDING)
 _SPECS = select(SPEC.c.key, SPEC.c.body).where(SPEC.c.key.in_(bindparam("keys", expanding=True)))
 
 
-def pending(connection: Connection, partition: int, now: datetime, limit: int) -> list[PendingTask]:
-    """Rows that may have a machine now, the more important first, then the older."""
-    asked = {"partition": partition, "now": micros(now), "limit": limit}
+def pending(
+    connection: Connection,
+    partition: int,
+    now: datetime,
+    limit: int,
+    without: Collection[str] = (),
+) -> list[PendingTask]:
+    """Rows that may have a machine now, the more important first, then the older.
+
+    Rows of the shapes in `without` are left out.
+    """
+    asked: dict[str, object] = {"partition": partition, "now": micros(now), "limit": limit}
+    if without:
+        asked["without"] = sorted(without)
     return [
         PendingTask(
             key=row.key,
@@ -64,7 +76,7 @@ def pending(connection: Connection, partition: int, now: datetime, limit: int) -
             shape=row.shape,
             spec=read_spec(row.body),
         )
-        for row in connection.execute(_DUE, asked)
+        for row in connection.execute(_DUE_WITHOUT if without else _DUE, asked)
     ]
 
 
