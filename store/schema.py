@@ -24,7 +24,7 @@ def migrate(engine: Engine) -> None:
         if connection.dialect.name == "postgresql":
             key = text("SELECT pg_advisory_xact_lock(:key)").bindparams(key=_ADVISORY_LOCK)
             connection.execute(key)
-        config = _config()
+        config = alembic_config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
@@ -40,10 +40,11 @@ def _current(connection: Connection) -> str | None:
 
 
 def _newest() -> str | None:
-    return ScriptDirectory.from_config(_config()).get_current_head()
+    return ScriptDirectory.from_config(alembic_config()).get_current_head()
 
 
-def _config() -> Config:
+def alembic_config() -> Config:
+    """Where the migrations lie; `attributes["connection"]` says on which database to run them."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     return config

@@ -15,6 +15,7 @@ from store.clusters import (
     register,
 )
 from store.fleet import fleet
+from store.losses import loss_page
 from store.overview import cluster, machine
 from store.waiting import pending
 from tests.store.world import FENCED, LOST, World, a_machine, a_task
@@ -118,8 +119,6 @@ def test_a_grant_lists_every_closed_number_that_may_still_be_held(world: World) 
 def test_a_fenced_number_that_no_workflow_has_closed_is_good_again_after_a_grant(
     world: World,
 ) -> None:
-    from store.losses import loss_page
-
     world.cluster()
     world.running()
     lose(world)
