@@ -277,14 +277,16 @@ def server(app: FastAPI) -> uvicorn.Server:
 
 def unix_socket(path: Path) -> socket.socket:
     """For this user only. The folder's lock is held, so a socket that is there is left over."""
-    path.unlink(missing_ok=True)
+    unborn = path.with_suffix(".new")
+    unborn.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
-        listening.bind(str(path))
+        listening.bind(str(unborn))
     finally:
         os.umask(before)
     listening.listen(1_024)
+    unborn.rename(path)  # Whoever sees it can connect.
     return listening
 
 
