@@ -81,6 +81,8 @@ class Settle(BaseModel, frozen=True):
     ending: Ending
     then: Then
     at: datetime
+    started_at: datetime | None = None
+    """The child's exec, as its keeper stamped it."""
     late: bool = False
 
 

@@ -193,7 +193,7 @@ def _settled(
         number=settle.number,
         cluster=settle.cluster,
         machine=stage.machine,
-        started_at=stage.started_at,
+        started_at=settle.started_at,
         ended_at=settle.at,
         ending=settle.ending,
     )
@@ -335,6 +335,7 @@ def _settle(
         ending=ending,
         then=then,
         at=event.at,
+        started_at=report.started_at if isinstance(report, Ended) else None,
         late=late,
     )
     stage = Settling(
@@ -342,7 +343,6 @@ def _settle(
         settle=ask,
         spent=spent,
         machine=report.machine,
-        started_at=report.started_at if isinstance(report, Ended) else None,
     )
     return state.model_copy(update={"stage": stage}), (ask,)
 

@@ -1,4 +1,4 @@
-"""Shapes: what placement sees of a task, and the digest under which equal tasks collapse into one."""
+"""Shapes: what placement sees of a task, and the digest under which equal tasks are one."""
 
 import hashlib
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from domain.task import TaskSpec
 
 
 class ShapeKey(NamedTuple):
-    """Hashable; equal for tasks that one round cannot tell apart (rules between tasks bind a team)."""
+    """Hashable; equal for tasks that one round cannot tell apart (rules bind within a team)."""
 
     team: str
     vector: tuple[int, int, int, int, int]

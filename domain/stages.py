@@ -72,7 +72,6 @@ class Settling(BaseModel, frozen=True):
     spent: Spent
     """What the budgets become when the number was ours."""
     machine: str = ""
-    started_at: datetime | None = None
 
 
 class Withdrawing(BaseModel, frozen=True):

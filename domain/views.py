@@ -21,7 +21,6 @@ class EventKind(StrEnum):
     PLACED = "placed"
     ADMITTED = "admitted"
     REFUSED = "refused"
-    STARTED = "started"
     STOP_ORDERED = "stop_ordered"
     STOP_WITHDRAWN = "stop_withdrawn"
     FENCED = "fenced"

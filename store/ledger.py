@@ -206,6 +206,8 @@ def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
     if op.ending.kind is EndKind.REFUSED:
         _count_refusal(work, task, claim, op)
     record_ending(work, claim, op.ending, micros(op.at))
+    if op.started_at is not None:
+        claim.started_at = micros(op.started_at)
     note(work, task, EventKind.ENDED, claim.number, op.ending.kind.value)
     _then(work, task, op)
     return Settled(mine=True, closed=task.closed)

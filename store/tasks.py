@@ -1,19 +1,17 @@
-"""Tasks as readers see them: one, a page of many, attempts, events; and the mark "started"."""
+"""Tasks as readers see them: one, a page of many, attempts, events."""
 
 import base64
 import binascii
 import json
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, select, tuple_
 
 from domain.attempt import Phase, StopCause
 from domain.errors import InvalidError
-from domain.ids import attempt_id, split_task_key
+from domain.ids import split_task_key
 from domain.views import AttemptView, EventKind, EventView, TaskPage, TaskView
 from store.lines import Standing
-from store.locking import Work
 from store.mapping import (
     instant,
     instant_or_none,
@@ -24,9 +22,7 @@ from store.mapping import (
     split_place,
 )
 from store.tables import CLAIM, EVENT, SPEC, TASK
-from store.transitions import note
 from store.verdicts import read_verdicts
-from store.writing import write
 
 PAGE_MAX = 1_000
 ATTEMPTS_MAX = 1_000
@@ -91,21 +87,6 @@ def events(connection: Connection, key: str) -> tuple[EventView, ...]:
         )
         for row in rows
     )
-
-
-def note_started(connection: Connection, key: str, number: int, at: datetime) -> bool:
-    """The child of this attempt was executed then. Changes only what is shown, and once."""
-    work = Work(connection, micros(at))
-    work.lock_tasks([key])
-    work.lock_claims([attempt_id(key, number)])
-    task, claim = work.tasks.get(key), work.claims.get(attempt_id(key, number))
-    if task is None or claim is None or claim.started_at is not None:
-        return False
-    claim.started_at = micros(at)
-    claim.changed = True
-    note(work, task, EventKind.STARTED, number)
-    write(work)
-    return True
 
 
 def _view(row: Any) -> TaskView:

@@ -142,7 +142,7 @@ class Bench:
             answer = await self._http.get(f"/v1/tasks/{TEAM}/{name}/attempts")
             answer.raise_for_status()
             last = answer.json()["items"][-1]
-            assigned.append(1_000 * (_instant(last["claimed_at"]) - before))
+            assigned.append(1_000 * (_instant(last["placed_at"]) - before))
             running.append(1_000 * (_instant(last["started_at"]) - before))
         return assigned, running
 

@@ -11,7 +11,7 @@ from domain.reasons import Reason
 from domain.verdict import Verdict
 from domain.views import EventKind
 from store.overview import clusters, partitions, phase_counts, team_usage
-from store.tasks import attempts, events, note_started, task, tasks
+from store.tasks import attempts, events, task, tasks
 from store.transitions import EVENTS_KEPT_MAX
 from store.verdicts import record_verdicts
 from store.waits import verdict_history
@@ -48,12 +48,9 @@ def test_attempts_tell_their_story(world: World) -> None:
     world.cluster()
     world.running()
     world.later(1)
-    assert world.do(note_started, "blue/t", 1, world.now)
-    assert not world.do(note_started, "blue/t", 1, world.now)
-    assert not world.do(note_started, "blue/t", 2, world.now)
     started = world.now
     world.later(1)
-    world.settle(FAILED)
+    world.settle(FAILED, started_at=started)
     world.claim()
     first, second = world.read(attempts, "blue/t")
     assert (first.number, first.started_at, first.closed) == (1, started, True)
@@ -64,7 +61,6 @@ def test_attempts_tell_their_story(world: World) -> None:
         EventKind.ENQUEUED,
         EventKind.PLACED,
         EventKind.ADMITTED,
-        EventKind.STARTED,
         EventKind.ENDED,
         EventKind.WAITS_AGAIN,
         EventKind.PLACED,

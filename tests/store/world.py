@@ -173,6 +173,7 @@ class World:
         number: int = 1,
         cluster: str = "c1",
         late: bool = False,
+        started_at: datetime | None = None,
     ) -> Settled:
         """Settle one number; what follows is that it waits again, now."""
         settle = Settle(
@@ -182,6 +183,7 @@ class World:
             ending=ending,
             then=then or Requeue(not_before=self.now),
             at=self.now,
+            started_at=started_at,
             late=late,
         )
         answer = self.apply(settle).answers[0]
