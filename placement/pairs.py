@@ -32,6 +32,7 @@ class MarkTable:
         self._bits: dict[Mark, int] = {}
         self._rare: dict[Mark, set[int]] = {}
         self._held: dict[int, frozenset[Mark]] = {}
+        self._kinds: dict[str, set[Mark]] = {}
 
     def grow(self, slots: int) -> None:
         """Make room for so many slots."""
@@ -57,9 +58,9 @@ class MarkTable:
         """What the machine bears."""
         return self._held.get(slot, frozenset())
 
-    def known(self, kind: str) -> list[Mark]:
-        """Every mark of a kind that some machine bears or once bore."""
-        return [mark for marks in (self._bits, self._rare) for mark in marks if mark.kind == kind]
+    def known(self, kind: str) -> frozenset[Mark]:
+        """Every mark of a kind that some machine bears or, of the frequent ones, once bore."""
+        return frozenset(self._kinds.get(kind, ()))
 
     def any_of(self, marks: Iterable[Mark], at: At, slots: int) -> Mask:
         """True where a machine bears at least one of these; `slots` is how many there are."""
@@ -85,6 +86,7 @@ class MarkTable:
             return
         slots = self._rare.setdefault(mark, set())
         slots.add(slot)
+        self._kinds.setdefault(mark.kind, set()).add(mark)
         if len(slots) > RARE_MACHINES_MAX:
             self._promote(mark, self._rare.pop(mark))
 
@@ -97,6 +99,7 @@ class MarkTable:
         slots.discard(slot)
         if not slots:
             del self._rare[mark]
+            self._kinds[mark.kind].discard(mark)
 
     def _promote(self, mark: Mark, slots: set[int]) -> None:
         bit = len(self._bits)
