@@ -27,13 +27,13 @@ class Parts:
     metrics: Metrics
 
 
-def parts_of(request: Request) -> Parts:
+async def parts_of(request: Request) -> Parts:
     """The parts of the application that serves this request."""
     parts: Parts = request.app.state.parts
     return parts
 
 
-def key_of(team: Annotated[TeamName, Path()], task: Annotated[TaskId, Path()]) -> TaskKey:
+async def key_of(team: Annotated[TeamName, Path()], task: Annotated[TaskId, Path()]) -> TaskKey:
     """The key that the path names, checked before anything is asked."""
     return task_key(team, task)
 

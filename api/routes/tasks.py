@@ -24,6 +24,8 @@ CURSOR_CHARS_MAX = 500
 PAGE_ROWS = 100
 PAGE_ROWS_MAX = 1_000
 ASK_AGAIN_S = 0.25
+GONE_TOLD_EVERY_S = 0.5
+GONE_TOLD_MAX = 16
 EVENTS_EXPLAINED = 20
 
 _WAIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|)")
@@ -111,7 +113,7 @@ async def cancel_task(key: KeyOf, parts: PartsOf, abandon: bool = False) -> Resp
     if view.phase.final:
         return _json(view)
     if not await parts.gateway.cancel(key, abandon=abandon, by="api"):
-        await parts.gateway.gone(key)
+        await _close_gone(parts, key)
     return _json(await find(parts, key), 202)
 
 
@@ -157,6 +159,19 @@ async def explain_task(key: KeyOf, parts: PartsOf) -> Response:
             events=events[-EVENTS_EXPLAINED:],
         )
     )
+
+
+async def _close_gone(parts: Parts, key: TaskKey) -> None:
+    """Its workflow was terminated: placement is told until the row says that it has heard.
+
+    For some seconds after it was enqueued, a row is held to have a workflow whatever we say.
+    """
+    for _ in range(GONE_TOLD_MAX):
+        await parts.gateway.gone(key)
+        await asyncio.sleep(GONE_TOLD_EVERY_S)
+        view = await find(parts, key)
+        if view.phase.final or view.phase is Phase.STOPPING:
+            return
 
 
 async def find(parts: Parts, key: TaskKey) -> TaskView:

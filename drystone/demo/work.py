@@ -56,7 +56,7 @@ class Piece:
 
 
 def pieces(folder: Path, files: int) -> list[Piece]:
-    """Write the files and say what is to be done with each; three more tasks go wrong on purpose."""
+    """Write the files and say what to do with each; three more tasks go wrong on purpose."""
     chance = random.Random(SEED)
     (folder / "in").mkdir(parents=True)
     (folder / "out").mkdir()
