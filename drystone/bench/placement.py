@@ -1,4 +1,4 @@
-"""How fast a round decides: arrays in, machines out, room taken. Knows no ledger and no Temporal."""
+"""How fast a round decides: arrays in, machines out, room taken. Knows no ledger, no Temporal."""
 
 import random
 import statistics
