@@ -307,6 +307,8 @@ class ProcessDriver:
 
     def _sweep(self) -> None:
         self._sweeping = None
+        if not self._any_goal():
+            return
         there = census.processes()
         prefix = f"{self._around.keeper_mark}:"
         roots = [tree.root for tree in self._trees.values()]
@@ -318,9 +320,12 @@ class ProcessDriver:
             self._signal_all(belonging[attempt], signal.SIGKILL)
         for tree in list(self._trees.values()):
             self._work_on(tree, belonging.get(tree.attempt, []))
-        if any(tree.goal is not _Goal.NONE for tree in self._trees.values()):
+        if self._any_goal():
             self._sweep_s = min(SWEEP_S_MAX, self._sweep_s * SWEEP_BACKOFF)
             self._sweep_after(self._sweep_s)
+
+    def _any_goal(self) -> bool:
+        return any(tree.goal is not _Goal.NONE for tree in self._trees.values())
 
     def _work_on(self, tree: _Tree, there: list[Process]) -> None:
         match tree.goal:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, TypeAdapter
-from websockets.asyncio.server import ServerConnection, unix_serve
+from websockets.asyncio.server import ServerConnection, serve, unix_serve
 from websockets.exceptions import ConnectionClosed
 
 from domain.attempt import StopCause
@@ -72,6 +72,12 @@ class FakeAgent:
     async def serving(self) -> AsyncIterator["FakeAgent"]:
         async with unix_serve(self._serve, str(self.path), compression=None):
             yield self
+
+    @contextlib.asynccontextmanager
+    async def serving_tcp(self) -> AsyncIterator[int]:
+        """On a free loopback port, which is the value."""
+        async with serve(self._serve, "127.0.0.1", 0, compression=None) as server:
+            yield next(iter(server.sockets)).getsockname()[1]
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
@@ -166,7 +172,7 @@ class KeeperProcess:
         self.flags = [
             *("--folder", str(folder), "--agent", f"unix:{agent.path}", "--cluster", "c"),
             *("--name", "m", "--cpu", "2", "--memory", "1Gi", *flags),
-        ]
+        ]  # Of a flag given twice, the last one counts.
         self.environment = {**os.environ, "DRYSTONE_LEASE_S": "30", **environment}
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder.with_suffix(".log")

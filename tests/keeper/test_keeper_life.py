@@ -14,7 +14,7 @@ from domain.task import OnLoss
 from keeper.census import processes, trees
 from tests.keeper.fake_agent import FakeAgent, KeeperProcess, alive, pid_in, size, until
 
-STILL_S = 0.4
+STILL_S = 1.0
 """A counter that has not moved for so long, at 50 steps a second, stands still."""
 
 
@@ -39,7 +39,7 @@ async def stands_still(path: Path) -> None:
             seen, since = size(path), time.monotonic()
         return time.monotonic() - since > STILL_S
 
-    await until(still, f"{path} stands still", 15)
+    await until(still, f"{path} stands still", 30)
 
 
 def refused(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -147,10 +147,8 @@ async def test_when_a_keeper_is_killed_its_warden_kills_every_tree(agent, keep, 
     await agent.running(bare)
     pids.append(await pid_in(tmp_path / "bare.pid"))
     warden = warden_pid(keeper)
-    killed_at = time.monotonic()
     keeper.kill()
-    await until(lambda: not any(map(alive, pids)), "all are dead", 5)
-    assert time.monotonic() - killed_at < 5
+    await until(lambda: not any(map(alive, pids)), "all are dead within seconds", 10)
     await until(lambda: not alive(warden), "the warden has ended, too")
 
 
@@ -313,6 +311,13 @@ async def test_the_hello_says_what_the_machine_has(agent, keep):
     assert (hello.machine.zone, hello.machine.rack) == ("z", "r")
     assert hello.machine.labels == {"disk": "ssd"}
     assert [(taint.key, taint.value) for taint in hello.machine.taints] == [("gpu", "yes")]
+
+
+async def test_an_agent_can_be_dialled_over_tcp(agent, keep):
+    async with agent.serving_tcp() as port:
+        keep("--agent", f"http://127.0.0.1:{port}")
+        await agent.leased()
+        assert (await agent.ending(await agent.start("true"))).ending.success
 
 
 async def test_a_message_that_does_not_fit_is_counted_and_changes_nothing(agent, keep):

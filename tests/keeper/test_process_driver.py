@@ -111,7 +111,7 @@ async def test_what_cannot_start_says_why(shared, tmp_path):
 async def test_use_is_measured(shared):
     script = "import time; x = b'x' * 150_000_000\nwhile time.process_time() < 0.3: pass"
     ended = await run(shared, PYTHON, "-c", script, name="use")
-    assert 300 <= ended.ending.usage.cpu_ms < 3_000
+    assert 300 <= ended.ending.usage.cpu_ms < 5_000
     assert 140 <= ended.ending.usage.memory_peak_mib < 300
     assert ended.ending.usage.wall_ms >= 250
 
@@ -225,7 +225,7 @@ async def test_the_run_timeout_stops_an_attempt_under_its_own_cause(shared):
     assert ended.ending.kind is EndKind.STOPPED
     assert ended.ending.stop_cause is StopCause.RUN_TIMEOUT
     assert ended.ending.reason is Reason.RUN_TIMEOUT
-    assert 1_000 <= ended.ending.usage.wall_ms < 5_000
+    assert 1_000 <= ended.ending.usage.wall_ms < 20_000
 
 
 async def test_many_at_once_all_end_and_leave_nothing_open(shared):
