@@ -80,10 +80,17 @@ def connected(state: State, event: Event, what: Connected) -> Step:
     for attempt in what.hello.live:
         state, more = _found_live(state, attempt, machine)
         effects += more
-    for known in attempts_on(state, state.machines[report.name]):
-        if known.instance == report.instance and known.stage in (Stage.STOPPING, Stage.REMNANT):
-            effects += (ToKeeper(report.name, stop_of(known)),)
-    return state, effects
+    machine = state.machines[report.name]
+    return state, (*effects, *_stops(state, machine, Stage.STOPPING, Stage.REMNANT))
+
+
+def _stops(state: State, machine: Machine, *stages: Stage) -> Effects:
+    """To its attempts in these stages; a keeper that never had one buries it and says so."""
+    return tuple(
+        ToKeeper(machine.report.name, stop_of(known))
+        for known in attempts_on(state, machine)
+        if known.instance == machine.report.instance and known.stage in stages
+    )
 
 
 def _found_live(state: State, attempt: str, machine: Machine) -> Step:
@@ -158,6 +165,8 @@ def _asked(state: State, machine: Machine, question: LeaseQuestion, event: Event
     state, more = _resolved(state, machine.report.name, event)
     effects += more
     machine = state.machines[machine.report.name]
+    if back:  # What was given up meanwhile may still run there, or never have been started.
+        effects += _stops(state, machine, Stage.REMNANT)
     granted = machine.epoch == state.epoch == question.epoch
     if leased(state, event.now_ms) and not granted:
         state, more = grant_keeper(state, machine, event)

@@ -271,6 +271,15 @@ def _delivered(state: ClusterState, event: Delivered) -> tuple[ClusterState, Eff
 
 
 def _noted(state: ClusterState, noted: Noted) -> tuple[ClusterState, Effects]:
+    """A row ahead of us: a grant was begun twice, and the agent was sent the first epoch only."""
+    state, effects = _delivery_noted(state, noted)
+    if noted.epoch <= state.epoch or state.granting:
+        return state, effects
+    state, granting = _want_grant(state)
+    return state, (*effects, *granting)
+
+
+def _delivery_noted(state: ClusterState, noted: Noted) -> tuple[ClusterState, Effects]:
     if not state.noting_answers:
         return _want_delivery(state) if noted.undelivered else (state, ())
     state = state.model_copy(update={"noting_answers": False, "delivering": False})

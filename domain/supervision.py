@@ -206,10 +206,11 @@ class NoteCordon(BaseModel, frozen=True):
 
 
 class Noted(BaseModel, frozen=True):
-    """Done. `undelivered`: orders wait for the agent."""
+    """Done. `undelivered`: orders wait for the agent. `epoch`: the row's; 0: not said."""
 
     kind: Literal["noted"] = "noted"
     undelivered: bool = False
+    epoch: int = 0
 
 
 ClusterOperation = Annotated[

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from sim.run import run
+from sim.world import new_ledger
 
 
 def main() -> int:
@@ -14,9 +15,10 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every event, check every write")
     asked = parser.parse_args()
     events = 0
+    engine = new_ledger()
     for seed in range(asked.seed, asked.seed + asked.seeds):
         out = sys.stdout if asked.trace else None
-        result = run(seed, out, every_write=asked.trace)
+        result = run(seed, engine, out, every_write=asked.trace)
         events += result.events
         if result.violation is not None:
             if not asked.trace:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -40,7 +41,7 @@ from domain.protocol import (
     Register,
     TaskEnvelope,
 )
-from sim.clock import MS, SECOND
+from sim.clock import MS, SECOND, Act
 from sim.network import Network
 from sim.process import Process
 from sim.sockets import Socket
@@ -96,6 +97,10 @@ class AgentShell:
         self.journal = Journal()
         self.sockets: dict[str, Socket] = {}
         self.crash_per_effect = 0.0
+        self.decide = step
+        """What a planted fault replaces."""
+        self._stalled = False
+        self._waiting: list[Act] = []
         self._network = network
         self._rng = rng
         self._tell_task = tell_task
@@ -116,6 +121,8 @@ class AgentShell:
         """A new life, with nothing but the journal."""
         self.lives += 1
         self._outbox = {}
+        self._stalled = False
+        self._waiting = []
         self._registered = False
         self._polled_ms = self.boot_ms()
         self.state, effects = self._restored()
@@ -130,7 +137,8 @@ class AgentShell:
 
     def take(self, ask: Delivery | Grant, answered: Callable[[Any], None]) -> bool:
         """An activity of its queue, if it polls now."""
-        if not self.process.up or ("temporal", self.process.name) in self._network.blocked:
+        way = ("temporal", self.process.name)
+        if not self.process.up or self._stalled or way in self._network.blocked:
             return False
         life = self.process.life
 
@@ -185,11 +193,27 @@ class AgentShell:
 
     def happens(self, what: Any) -> None:
         """One step, and its effects in order."""
+        if self._stalled:
+            self._waiting.append(partial(self.happens, what))
+            return
         self._carry_out(self._step(what))
+
+    def stall(self, for_us: int) -> None:
+        """Its process stands still; what reaches it waits."""
+        self._stalled = True
+        self.process.trace.line(self.process.name, "stall", f"{for_us // MS} ms")
+        self.process.after(for_us, self._go_on)
+
+    def _go_on(self) -> None:
+        self._stalled = False
+        waiting, self._waiting = self._waiting, []
+        for act in waiting:
+            if self.process.up:
+                act()
 
     def _step(self, what: Any) -> Effects:
         event = Event(what, self.boot_ms(), self.process.clock.instant)
-        self.state, effects = step(self.state, event)
+        self.state, effects = self.decide(self.state, event)
         if effects or not isinstance(what, Ticked):
             check(self.state)
         return effects
@@ -219,6 +243,9 @@ class AgentShell:
                     )
 
     def _serve(self, ask: Delivery | Grant, answered: Callable[[Any], None]) -> None:
+        if self._stalled:
+            self._waiting.append(partial(self._serve, ask, answered))
+            return
         self._carry_out(self._step(ask), answered)
 
     # --- Temporal -------------------------------------------------------------------------------
@@ -276,7 +303,7 @@ class AgentShell:
         self.process.after(POLL_US, self._poll)
 
     def _beat(self) -> None:
-        if self.boot_ms() - self._polled_ms < self.terms.lease_ms:
+        if not self._stalled and self.boot_ms() - self._polled_ms < self.terms.lease_ms:
             if not self._registered:
                 self._say(Register(instance=self.state.instance), ())
             self._heartbeat()

@@ -12,6 +12,7 @@ STRIKES_MAX = 14
 KINDS = (
     "worker_crash",
     "agent_crash",
+    "agent_stall",
     "keeper_crash",
     "keeper_stall",
     "cut_cluster",

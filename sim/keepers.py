@@ -14,7 +14,6 @@ from keeper.attempts import (
     Exited,
     Freeze,
     Instant,
-    Keeper,
     Kill,
     Launch,
     Launched,
@@ -65,6 +64,8 @@ class KeeperShell:
         self._drift = 1 + rng.uniform(-0.004, 0.004)
         self._offset_ms = rng.randrange(10**6)
         self.launch_fails = 0.0
+        self.decide = step
+        """What a planted fault replaces."""
         process.on_crash = self._died
 
     # --- its life -------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class KeeperShell:
             self._waiting.append(event)
             return
         instant = Instant(self.boot_ms(), self.process.clock.instant)
-        self.keeper, effects = step(self.keeper, event, instant)
+        self.keeper, effects = self.decide(self.keeper, event, instant)
         check(self.keeper)
         for effect in effects:
             self._carry_out(effect)
@@ -231,8 +232,3 @@ class KeeperShell:
                 live = self.keeper.live.get(attempt)
                 if live is None or not live.waits:
                     self._truth.freeze(attempt)
-
-
-def knows(keeper: Keeper, attempt: str) -> bool:
-    """The attempt is live there."""
-    return attempt in keeper.live

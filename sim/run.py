@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
+from sqlalchemy import Engine
+
 from sim.checks import Safety, Violation, judge, unfinished
 from sim.clock import SECOND
 from sim.faults import CHAOS_US, faults
 from sim.strikes import strike
 from sim.workload import workload
-from sim.world import World
+from sim.world import World, empty_ledger
 
 HEALING_US_MAX = 30 * 60 * SECOND
 """So long after the last fault every task must have ended."""
@@ -29,12 +31,18 @@ class Result:
     """The last lines of the trace of a run with a violation."""
 
 
-def run(seed: int, out: TextIO | None = None, *, every_write: bool = False) -> Result:
-    """The whole life of the world of this seed."""
+def world_of(seed: int, engine: Engine, out: TextIO | None = None) -> World:
+    """The world of this seed, not yet begun."""
     name = f"world {seed}"
     work = workload(f"{name}/work")
-    world = World(name, work, faults(f"{name}/faults"), out)
-    return run_world(seed, world, every_write=every_write)
+    return World(name, work, faults(f"{name}/faults"), empty_ledger(engine), out)
+
+
+def run(
+    seed: int, engine: Engine, out: TextIO | None = None, *, every_write: bool = False
+) -> Result:
+    """Its whole life."""
+    return run_world(seed, world_of(seed, engine, out), every_write=every_write)
 
 
 def run_world(seed: int, world: World, *, every_write: bool = False) -> Result:
@@ -45,7 +53,6 @@ def run_world(seed: int, world: World, *, every_write: bool = False) -> Result:
     except (Violation, AssertionError) as wrong:
         violation = f"{type(wrong).__name__}: {wrong}"
         world.trace.line("world", "violation", violation)
-    world.engine.dispose()
     return Result(
         seed=seed,
         hash=world.trace.hash,

@@ -1,7 +1,8 @@
 """The worker's activities as steps: a death fits between any two ledger transactions."""
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -102,12 +103,13 @@ class Scheduler:
             began = self.clock.instant
             proposals, verdicts, overdue = self._solve(partition)
             yield
-            claimed = self._commit(
-                lambda c, p=proposals: claim(c, partition, p, self.clock.instant)
-            )
-            self._show_claims(claimed)
+            claimed = []
+            if proposals:
+                claimed = self._commit(partial(self._claim, partition, proposals))
+                self._show_claims(claimed)
             yield
-            self._commit(lambda c, v=verdicts: record_verdicts(c, v, self.clock.instant))
+            if verdicts:
+                self._commit(partial(self._recording, verdicts))
             won = {one.key for one in claimed if one.number is not None}
             placed += len(won)
             yield
@@ -115,7 +117,7 @@ class Scheduler:
             yield from self._tell_expired(overdue)
             again = len(won) < len(proposals)
             if not again and self._sleeps(partition, wakes):
-                due = self._commit(lambda c, b=began: next_due(c, partition, b))
+                due = self._commit(partial(self._next_due, partition, began))
                 soon = max(self.clock.instant, began + timedelta(seconds=1)) if overdue else None
                 due = min((at for at in (due, soon) if at is not None), default=None)
                 return RoundsDone(rounds=number + 1, placed=placed, next_due=due)
@@ -141,6 +143,15 @@ class Scheduler:
                 cool[shape] = cool.get(shape, frozenset()) | {cluster}
         result = place(index, tasks, DEFAULT_POLICY, self.clock.now_us, cooling=cool)
         return result.placed, result.verdicts, overdue
+
+    def _claim(self, partition: int, wishes: Any, connection: Connection) -> list[ClaimResult]:
+        return claim(connection, partition, wishes, self.clock.instant)
+
+    def _recording(self, verdicts: Any, connection: Connection) -> int:
+        return record_verdicts(connection, verdicts, self.clock.instant)
+
+    def _next_due(self, partition: int, began: datetime, connection: Connection) -> datetime | None:
+        return next_due(connection, partition, began)
 
     def _show_claims(self, claimed: Iterable[ClaimResult]) -> None:
         for one in claimed:
@@ -188,7 +199,7 @@ class Scheduler:
 
     def _tell_lost(self, lost: LostAttempt) -> Perform:
         """A task without a workflow is closed here."""
-        place = {"number": lost.number, "cluster": lost.cluster}
+        place: dict[str, Any] = {"number": lost.number, "cluster": lost.cluster}
         at = self.clock.instant
         message = Fenced(**place, machine=lost.machine, at=at, reason=lost.reason)
         letter = TaskEnvelope(sender="worker", message=message)

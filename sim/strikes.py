@@ -34,6 +34,12 @@ def _agent_crash(world: World, fault: Strike, rng: Random) -> None:
     _later(world, fault, partial(world.restart, agent))
 
 
+def _agent_stall(world: World, fault: Strike, rng: Random) -> None:
+    agent = rng.choice(list(world.agents.values()))
+    if agent.process.up:
+        agent.stall(fault.for_us)
+
+
 def _keeper_crash(world: World, fault: Strike, rng: Random) -> None:
     keeper = rng.choice(world.keepers)
     keeper.process.crash()
@@ -124,6 +130,7 @@ def _cordon(world: World, fault: Strike, rng: Random) -> None:
 _STRIKES: dict[str, Callable[[World, Strike, Random], None]] = {
     "worker_crash": _worker_crash,
     "agent_crash": _agent_crash,
+    "agent_stall": _agent_stall,
     "keeper_crash": _keeper_crash,
     "keeper_stall": _keeper_stall,
     "cut_cluster": _cut_cluster,

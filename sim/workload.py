@@ -56,7 +56,7 @@ def workload(seed: str) -> Workload:
         Arrival(rng.randrange(ARRIVE_US), _spec(f"t{i + 1}", rng))
         for i in range(rng.randint(TASKS_MIN, TASKS_MAX))
     )
-    fails_first = {a.spec.key: rng.choice((0, 0, 0, 0, 1, 2, 4)) for a in arrivals}
+    fails_first: dict[str, int] = {a.spec.key: rng.choice((0, 0, 0, 0, 1, 2, 4)) for a in arrivals}
     return Workload(seed, machines, arrivals, fails_first)
 
 

@@ -4,6 +4,8 @@ from functools import partial
 from random import Random
 from typing import Any, TextIO
 
+from sqlalchemy import Engine
+
 from domain.cluster import ClusterState
 from domain.ids import cluster_workflow_id, placement_workflow_id, task_workflow_id
 from domain.protocol import (
@@ -29,21 +31,44 @@ from sim.sockets import Socket
 from sim.trace import Trace
 from sim.trees import Truth
 from sim.workload import Workload
-from store.session import create_schema, open_engine
+from store.session import create_schema, open_engine, transaction
+from store.tables import METADATA
+
+
+def new_ledger() -> Engine:
+    """A ledger in memory; worlds may use it one after the other."""
+    engine = open_engine("sqlite://")
+    create_schema(engine)
+    return engine
+
+
+def empty_ledger(engine: Engine) -> Engine:
+    """As it was when it was new; the statements that it has compiled stay."""
+    with transaction(engine) as connection:
+        for table in reversed(METADATA.sorted_tables):
+            connection.execute(table.delete())
+    return engine
 
 
 class World:
     """Everything there is, and what people and faults can do to it."""
 
-    def __init__(self, seed: str, work: Workload, faults: Faults, out: TextIO | None) -> None:
+    def __init__(
+        self,
+        seed: str,
+        work: Workload,
+        faults: Faults,
+        engine: Engine,
+        out: TextIO | None = None,
+    ) -> None:
+        """`engine`: an empty ledger (see `empty_ledger`)."""
         self.seed = seed
         self.workload = work
         self.clock = Clock()
         self.trace = Trace(self.clock, out)
         self.network = Network(self.clock, self.trace, self._rng("network"))
         self.truth = Truth(self.clock, self.trace, work.plan)
-        self.engine = open_engine("sqlite://")
-        create_schema(self.engine)
+        self.engine = engine
         self.worker = Process("worker", self.clock, self.trace, self._rng("worker"))
         self.temporal = Temporal(self.clock, self.trace, self._rng("temporal"), self.worker)
         self.scheduler = Scheduler(self.clock, self.trace, self.engine, LeaseTerms())
@@ -68,8 +93,10 @@ class World:
 
     def begin(self) -> None:
         """Start every process, and let the tasks and faults come."""
-        for shell in (*self.agents.values(), *self.keepers):
-            shell.begin()
+        for agent in self.agents.values():
+            agent.begin()
+        for keeper in self.keepers:
+            keeper.begin()
         for arrival in self.workload.arrivals:
             self.clock.after(arrival.at_us, partial(self.submit, arrival.spec))
         self._switch_on(self.faults.ongoing)

@@ -99,7 +99,9 @@ def supervise(
             rings = cordon(
                 connection, cluster, wish.machines, cordoned=wish.cordoned, by=wish.by, now=now
             )
-    return Supervised(Noted(undelivered=undelivered(connection, cluster)), rings)
+    epoch = connection.scalar(select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster)) or 0
+    noted = Noted(undelivered=undelivered(connection, cluster), epoch=epoch)
+    return Supervised(noted, rings)
 
 
 def _opened(connection: Connection, cluster: str, terms: LeaseTerms) -> Opened:
