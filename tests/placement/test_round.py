@@ -131,8 +131,8 @@ def test_a_verdict_counts_all_causes_and_puts_the_nearest_first_l101() -> None:
     )
     verdict = result.verdicts["red/t1"]
     assert verdict.reason is Reason.NO_ROOM_CPU
-    assert list(verdict.lost)[:2] == [Reason.OTHER_ZONE, Reason.NO_ROOM_CPU]
-    assert list(verdict.lost.values()) == sorted(verdict.lost.values(), reverse=True)
+    assert verdict.top(2) == [(Reason.OTHER_ZONE, 3), (Reason.NO_ROOM_CPU, 2)]
+    assert len(verdict.top()) == 3
 
 
 def test_the_more_important_band_goes_first_then_who_waits_longest() -> None:
