@@ -18,6 +18,7 @@ from api.app import create_app
 from domain.attempt import Ending
 from domain.protocol import Offer
 from runtime.settings import Settings
+from runtime.temporal import connect
 from store.schema import migrate
 from store.session import open_engine
 from tests.activities.agents import TinyAgent, exited
@@ -75,8 +76,10 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     """One for all tests of a file: each uses names of its own."""
     folder: Path = tmp_path_factory.mktemp("desk")
-    client = dev_server_env.client
-    settings = Settings(data_dir=folder, temporal_address=client.service_client.config.target_host)
+    address = dev_server_env.client.service_client.config.target_host
+    settings = Settings(data_dir=folder, temporal_address=address)
+    # As in production, without the sandbox: bursts here are about the API, not about determinism.
+    client = await connect(settings)
     engine = open_engine(settings.database_url)
     migrate(engine)
     agent = TinyAgent(client, decide=as_the_command_says)

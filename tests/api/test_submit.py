@@ -137,7 +137,17 @@ async def test_what_only_has_no_room_now_waits_and_says_why(desk: Desk) -> None:
 
 async def test_a_burst_succeeds_without_a_spurious_failure(desk: Desk) -> None:
     names = [fresh() for _ in range(200)]
-    answers = await asyncio.gather(*(desk.submit(id=n, resources={"cpu": "10m"}) for n in names))
-    assert {answer.status_code for answer in answers} == {201}
+
+    async def patiently(name: str) -> int:
+        for _ in range(20):
+            answer = await desk.submit(id=name, resources={"cpu": "10m"})
+            if answer.status_code != 503:
+                break
+            # A slow-down is no failure: it says so, and the same id is safe to use again.
+            assert answer.headers["retry-after"]
+        return answer.status_code
+
+    codes = await asyncio.gather(*(patiently(name) for name in names))
+    assert set(codes) <= {200, 201}
     tasks = await asyncio.gather(*(desk.ended(f"/v1/tasks/default/{n}") for n in names))
     assert {task["phase"] for task in tasks} == {"SUCCEEDED"}
