@@ -57,6 +57,9 @@ from domain.protocol import (
 from domain.reasons import Reason
 from domain.task import OnLoss
 
+ANNOUNCED_MAX = 500
+"""In one step; the rest has its turn at the next tick."""
+
 # --- contact --------------------------------------------------------------------------------------
 
 
@@ -323,9 +326,8 @@ def _absent(attempt: str, doubt: Unaccounted, event: Event) -> Remembered:
 def announce(state: State, event: Event) -> Step:
     """Say `started` of what has lived long enough to be worth it."""
     effects: Effects = ()
-    for attempt, due_ms in list(state.unannounced.items()):
-        if event.now_ms < due_ms:
-            continue
+    due = [name for name, due_ms in state.unannounced.items() if due_ms <= event.now_ms]
+    for attempt in due[:ANNOUNCED_MAX]:
         known = state.live[attempt]
         state = replace(state, unannounced=state.unannounced.without(attempt))
         assert known.started_at is not None, known
