@@ -8,6 +8,7 @@ from domain.attempt import Ending, EndKind, Outcome, Phase
 from domain.protocol import Cancel, Offer
 from domain.reasons import Reason
 from domain.resources import Resources
+from domain.verdict import Verdict
 from domain.views import TaskView
 from store.audit import audit
 from store.overview import machines
@@ -43,14 +44,20 @@ def row_of(plant: Plant, handle: Any) -> TaskView | None:
         return task(connection, handle.id.removeprefix("task/"))
 
 
-def waits_with(plant: Plant, handle: Any) -> Callable[[], TaskView | None]:
-    """The row once a round has said why it waits."""
+async def why_it_waits(plant: Plant, handle: Any, *reasons: Reason) -> Verdict:
+    """The verdict of a round, once there is one (with exactly these reasons, where given)."""
+    seen: list[Verdict] = []
 
-    def look() -> TaskView | None:
+    def look() -> bool:
         row = row_of(plant, handle)
-        return row if row is not None and row.verdict is not None else None
+        verdict = None if row is None or row.verdict is None else row.verdict.verdict
+        if verdict is None or (reasons and set(verdict.lost) != set(reasons)):
+            return False
+        seen.append(verdict)
+        return True
 
-    return look
+    await eventually(look, f"a round says that it waits: {reasons}")
+    return seen[0]
 
 
 def machines_there(plant: Plant, *agents: TinyAgent) -> Callable[[], bool]:
@@ -78,9 +85,8 @@ async def test_work_that_found_no_room_starts_when_a_running_task_is_cancelled(
         first = await plant.submit()
         await eventually(lambda: len(agent.live) == 1, "the first runs")
         second = await plant.submit()
-        waiting = await eventually(waits_with(plant, second), "a round says why it waits")
-        assert waiting.verdict is not None
-        assert waiting.verdict.verdict.lost == {Reason.NO_ROOM_CPU: 1}
+        verdict = await why_it_waits(plant, second)
+        assert verdict.lost == {Reason.NO_ROOM_CPU: 1}
         await agent.report(first.id.removeprefix("task/"), Cancel())
         await eventually(lambda: len(agent.ran) == 2, "the second starts", SOON_S)
         assert (await first.result()).phase is Phase.CANCELLED
@@ -91,9 +97,8 @@ async def test_work_that_found_no_room_starts_when_a_running_task_is_cancelled(
 async def test_work_that_waits_for_the_first_machine_starts_when_it_comes(plant: Plant) -> None:
     """L11"""
     handle = await plant.submit()
-    waiting = await eventually(waits_with(plant, handle), "a round says why it waits")
-    assert waiting.verdict is not None
-    assert waiting.verdict.verdict.reason is Reason.NO_MACHINES_YET
+    verdict = await why_it_waits(plant, handle)
+    assert verdict.reason is Reason.NO_MACHINES_YET
     async with TinyAgent(plant.client).serving():
         assert (await asyncio.wait_for(handle.result(), SOON_S)).phase is Phase.SUCCEEDED
 
@@ -122,15 +127,9 @@ async def test_a_refusal_everywhere_is_no_hot_loop_and_says_why_it_waits(plant: 
     """L07, L38"""
     async with TinyAgent(plant.client, decide=always_refuses).serving() as agent:
         handle = await plant.submit(retries=HASTY)
-
-        def cooled() -> TaskView | None:
-            row = row_of(plant, handle)
-            verdict = row.verdict.verdict if row and row.verdict else None
-            return row if verdict and verdict.lost == {Reason.COOLING_DOWN: 1} else None
-
-        row = await eventually(cooled, "it waits because its cluster is cooled down")
+        await why_it_waits(plant, handle, Reason.COOLING_DOWN)
         adds_up(plant)
-        assert (row.phase, len(agent.ran)) == (Phase.PENDING, 3)
+        assert len(agent.ran) == 3
         # Another shape is not held up by what this one has met.
         agent.decide = lambda _offer: exited()
         other = await plant.submit(resources={"cpu": "500m"})
