@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import (
     SearchAttributePair,
     TypedSearchAttributes,
@@ -17,7 +17,7 @@ from temporalio.common import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from domain.attempt import Phase
+from domain.attempt import Outcome, Phase
 from domain.errors import UnavailableError
 from domain.ids import (
     WORKFLOW_QUEUE,
@@ -28,6 +28,7 @@ from domain.ids import (
     task_workflow_id,
 )
 from domain.protocol import Cancel, ClusterEnvelope, ClusterMessage, TaskEnvelope
+from domain.reasons import Reason
 from domain.task import SubmitTask, TaskSpec, body_digest
 from domain.views import TaskView
 from runtime.settings import Settings
@@ -91,12 +92,14 @@ class Gateway:
         """A task whose row is still to be written, as its workflow's input tells it.
 
         None when there is no such workflow, or when it has ended without a row: it was refused.
+        Terminated before its first step, it never got one: the task was accepted, and is gone.
         """
         handle = self._client.get_workflow_handle(task_workflow_id(key))
         async with self._asking():
             try:
                 described = await handle.describe(rpc_timeout=self._limit)
-                if described.close_time is not None:
+                terminated = described.status is WorkflowExecutionStatus.TERMINATED
+                if described.close_time is not None and not terminated:
                     return None
                 events = handle.fetch_history_events(page_size=1, rpc_timeout=self._limit)
                 first = await anext(events)
@@ -109,7 +112,8 @@ class Gateway:
             spec = SubmitTask.model_validate_json(payloads[0].data if payloads else b"")
         except ValidationError:
             return None
-        return new_view(spec, body_digest(spec), described.start_time)
+        view = new_view(spec, body_digest(spec), described.start_time)
+        return gone_view(view, described.close_time) if described.close_time else view
 
     async def cancel(self, key: str, *, abandon: bool, by: str) -> bool:
         """Ask the task's workflow to end; False when there is no such workflow any more."""
@@ -228,6 +232,13 @@ def new_view(spec: TaskSpec, digest: str, at: datetime) -> TaskView:
         not_before=at,
         updated_at=at,
     )
+
+
+def gone_view(view: TaskView, at: datetime) -> TaskView:
+    """The same task after its workflow was terminated before it had a row."""
+    outcome = Outcome(phase=Phase.CANCELLED, reason=Reason.WORKFLOW_GONE)
+    changed = {"phase": outcome.phase, "outcome": outcome, "ended_at": at, "updated_at": at}
+    return view.model_copy(update=changed)
 
 
 def is_missing(error: RPCError) -> bool:

@@ -101,6 +101,21 @@ async def test_cancelling_a_task_whose_workflow_is_gone_closes_its_row(desk: Des
     await desk.ended(f"/v1/tasks/{team}/{blocker}")
 
 
+async def test_a_task_whose_workflow_was_terminated_before_its_first_step_is_cancelled(
+    desk: Desk,
+) -> None:
+    name = fresh()
+    handle = await desk.temporal.start_workflow(
+        "TaskWorkflow",
+        {"team": "default", "id": name, "command": ["true"]},
+        id=task_workflow_id(f"default/{name}"),
+        task_queue="nobody-polls-this",
+    )
+    await handle.terminate("by the test")
+    task = await desk.ended(f"/v1/tasks/default/{name}")
+    assert (task["phase"], task["outcome"]["reason"]) == ("CANCELLED", "workflow_gone")
+
+
 async def test_a_machine_is_cordoned_and_uncordoned(desk: Desk) -> None:
     path = f"/v1/machines/{desk.agent.cluster}/m1"
     assert (await desk.http.get(path)).json()["cordoned"] is False

@@ -11,13 +11,15 @@ from random import Random
 import httpx
 import psutil
 import pytest
-import sqlalchemy as sa
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
-from store.session import open_engine
+from domain.resources import Resources
+from store.audit import audit
+from store.overview import clusters, team_usage
+from store.session import open_engine, reading
 from tests.e2e.workload import KINDS, Workload
 from tests.support.fleet import Fleet, wait_until
 
@@ -142,10 +144,11 @@ async def tamper(
 
 async def _first_completed(client: Client, workflow: str) -> int:
     """The event after which a reset starts over: the first completed workflow task."""
-    async for event in client.get_workflow_handle(workflow).fetch_history_events():
+    handle = client.get_workflow_handle(workflow)
+    async for event in handle.fetch_history_events(wait_new_event=True):
         if event.HasField("workflow_task_completed_event_attributes"):
             return int(event.event_id)
-    raise AssertionError(f"{workflow} has not run yet")
+    raise AssertionError(f"{workflow} has ended without a workflow task")
 
 
 async def ended(http: httpx.AsyncClient, name: str, seconds: float) -> dict[str, object]:
@@ -178,14 +181,16 @@ def left_over(fleet: Fleet) -> list[str]:
     return found
 
 
-def ledger_leftovers(fleet: Fleet) -> dict[str, object]:
-    """Claims and quota that should be gone, straight from the tables."""
-    engine = open_engine(f"sqlite:///{fleet.folder / 'ledger.db'}")
-    with engine.connect() as conn:
-        claims = conn.execute(sa.text("select count(*) from claim")).scalar()
-        used = conn.execute(sa.text("select coalesce(sum(cpu_milli), 0) from team_usage")).scalar()
-    engine.dispose()
-    return {"claims": claims, "quota": used}
+def ledger_leftovers(fleet: Fleet) -> list[object]:
+    """Claims and quota that should be gone, and what an audit finds."""
+    engine = open_engine(fleet.database_url)
+    try:
+        with reading(engine) as connection:
+            held = [cluster for cluster in clusters(connection) if cluster.attempts]
+            charged = [usage for usage in team_usage(connection) if usage.used != Resources()]
+            return [*held, *charged, *audit(connection)]
+    finally:
+        engine.dispose()
 
 
 def judge(work: Workload, name: str, task: dict[str, object], terminated: set[str]) -> str | None:
@@ -236,10 +241,9 @@ async def run_trial(fleet: Fleet, trial: Trial) -> None:
 
 def settled(fleet: Fleet) -> None:
     """Nothing is left: no claim, no quota, no process."""
-    clean = {"claims": 0, "quota": 0}
     wait_until(
-        lambda: ledger_leftovers(fleet) == clean and not left_over(fleet),
-        "no claim, no quota and no process is left",
+        lambda: not ledger_leftovers(fleet) and not left_over(fleet),
+        f"no claim, no quota and no process is left: {ledger_leftovers(fleet)} {left_over(fleet)}",
     )
 
 
