@@ -177,6 +177,18 @@ def test_a_keeper_that_comes_back_kills_what_was_given_up_and_frees_its_room() -
     assert bench.word(an_offer("blue/t3", cpu_milli=4_000)) == "admitted"
 
 
+def test_a_keeper_that_was_only_held_up_is_told_what_was_given_up_meanwhile() -> None:
+    bench = a_bench()
+    attempt = running(bench)
+    bench.wait(FENCE_MS + 1_000)
+    bench.grant(epoch=2)
+    assert bench.state.machines["m1"].fenced
+    stop, grant = bench.ask(epoch=1)
+    assert isinstance(stop, StopAttempt)
+    assert isinstance(grant, KeeperGrant)
+    assert (stop.attempt, grant.closed) == (attempt, (attempt,))
+
+
 def test_a_success_that_was_given_up_as_lost_is_reported_when_its_keeper_comes_back() -> None:
     bench = a_bench()
     running(bench)

@@ -20,6 +20,7 @@ from domain.ids import WORKFLOW_QUEUE, cluster_workflow_id, task_workflow_id
 from domain.protocol import (
     Delivery,
     Ended,
+    LeaseAnswer,
     Order,
     Orphan,
     read_cluster_envelope,
@@ -231,6 +232,17 @@ async def test_sigterm_ends_an_agent_and_not_its_attempts(site: Site) -> None:
     assert attempt(key) in site.keeper.live
     assert "stop" not in site.keeper.kinds()
     assert await site.endings(key) == []
+
+
+async def test_keepers_are_served_while_temporal_is_away(site: Site) -> None:
+    await site.kill()
+    await site.start("--temporal", "127.0.0.1:1")
+    await site.keeper.connect(site.folder / "agent.sock")
+    await until(lambda: "lease_answer" in site.keeper.kinds(), "the question is answered")
+    answer = site.keeper.received[-1]
+    assert isinstance(answer, LeaseAnswer)
+    assert answer.remaining_ms == 0
+    assert await site.kill(signal.SIGTERM) == 0
 
 
 async def test_a_second_agent_on_a_folder_is_refused(site: Site) -> None:
