@@ -1,5 +1,6 @@
 """The ledger against chance: any order of requests, repeats and losses, audited after each step."""
 
+import itertools
 from typing import Any
 
 from hypothesis import settings
@@ -26,10 +27,12 @@ from domain.claims import (
     WithdrawCause,
 )
 from domain.fleet import Proposal
+from domain.ids import attempt_id
 from domain.protocol import Heartbeat, Offer, OrderAnswer, Orphan, Register
 from domain.reasons import Reason
 from domain.supervision import Reach
 from domain.task import OnLoss
+from domain.views import TaskView
 from store.audit import audit
 from store.brake import lift_brake
 from store.claims import claim
@@ -47,13 +50,19 @@ from store.losses import gone, loss_page, orphan
 from store.orders import apply_answers, orders, request_stop, stop_unanswered_offers
 from store.overview import clusters
 from store.session import create_schema, open_engine
-from store.tasks import attempts, task
+from store.tasks import tasks
 from store.waiting import pending
 from tests.store.world import PARTITIONS, World, a_machine, a_task
 
 CLUSTERS = ("c1", "c2")
 MACHINES = ("m1", "m2")
-TASKS = tuple(f"t{number}" for number in range(6))
+TASKS = tuple(f"t{number}" for number in range(9))
+REACHABILITY = (
+    *("beat", "suspect", "fence an older epoch", "vouch", "lift"),
+    *(3 * ("both back",)),
+    *(4 * ("fence",)),
+)
+"""Weighted, so that clusters are lost with work on them, and come back to be given more."""
 ENDINGS = (
     Ending(kind=EndKind.EXITED, exit_code=0),
     Ending(kind=EndKind.EXITED, exit_code=3),
@@ -74,7 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         engine = open_engine("sqlite://")
         create_schema(engine)
-        self.world = World(engine)
+        self.world = World(engine, audited=False)
         self.numbers: dict[str, int] = {}
         self.final: dict[str, Outcome] = {}
         self.epochs: dict[str, int] = {}
@@ -88,19 +97,16 @@ class LedgerMachine(RuleBasedStateMachine):
             self.world.do(register, name, Register(instance="1"), self.world.now)
             self.epochs[name] = self.world.grant(name)
             self.world.beat(name, *(a_machine(m, cpu_milli=2_500) for m in MACHINES))
+        for task_id, on_loss in zip(TASKS, itertools.cycle(OnLoss), strict=False):
+            spec = a_task(task_id, on_loss=on_loss)
+            self.apply(Enqueue(spec=spec, digest="d", at=self.world.now))
 
     # --- task workflows ---
 
-    @rule(
-        target=asked,
-        task_id=st.sampled_from(TASKS),
-        on_loss=st.sampled_from(OnLoss),
-        extra=st.booleans(),
-    )
-    def enqueue(self, task_id: str, on_loss: OnLoss, extra: bool) -> Enqueue:
-        given: dict[str, Any] = {"on_loss": on_loss}
-        spec = a_task(task_id, constraints={"service": "s"} if extra else {}, **given)
-        operation = Enqueue(spec=spec, digest="d", at=self.world.now)
+    @rule(target=asked, task_id=st.sampled_from(TASKS))
+    def enqueue(self, task_id: str) -> Enqueue:
+        on_loss = list(OnLoss)[TASKS.index(task_id) % len(OnLoss)]
+        operation = Enqueue(spec=a_task(task_id, on_loss=on_loss), digest="d", at=self.world.now)
         answer = self.apply(operation)
         assert isinstance(answer, Enqueued)
         assert answer.refusal is None
@@ -110,39 +116,66 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(
         target=asked,
+        pick=st.integers(0, 9),
+        ending=st.sampled_from(ENDINGS),
+        ends=st.integers(0, 3),
+    )
+    def settle_what_is_claimed(self, pick: int, ending: Ending, ends: int) -> Any:
+        claimed = self.claimed()
+        if not claimed:
+            return multiple()
+        view = claimed[pick % len(claimed)]
+        operation = self.settling(view, view.number, view.cluster or "", ending, ends=not ends)
+        answer = self.apply(operation)
+        assert isinstance(answer, Settled)
+        assert answer.mine or ending.kind is EndKind.FENCED
+        return operation
+
+    @rule(
+        target=asked,
         task_id=st.sampled_from(TASKS),
         ending=st.sampled_from(ENDINGS),
         back=st.integers(0, 2),
         cluster=st.sampled_from(CLUSTERS),
         ends=st.booleans(),
-        late=st.booleans(),
     )
-    def settle(
-        self, task_id: str, ending: Ending, back: int, cluster: str, ends: bool, late: bool
+    def settle_anything(
+        self, task_id: str, ending: Ending, back: int, cluster: str, ends: bool
     ) -> Any:
-        key = f"blue/{task_id}"
-        number = self.numbers.get(key, 0) - back
+        view = self.world.task(f"blue/{task_id}")
+        number = view.number - back
         if number < 1:
             return multiple()
+        operation = self.settling(view, number, cluster, ending, ends=ends, late=back > 0)
+        self.apply(operation)
+        return operation
+
+    def claimed(self) -> list[TaskView]:
+        """Every task whose number is open."""
+        views = self.world.read(tasks).items
+        return [v for v in views if not v.phase.final and v.phase is not Phase.PENDING]
+
+    def settling(
+        self,
+        view: TaskView,
+        number: int,
+        cluster: str,
+        ending: Ending,
+        *,
+        ends: bool,
+        late: bool = False,
+    ) -> Settle:
+        """What the workflow of this task would ask."""
         outcome = Outcome(phase=Phase.SUCCEEDED if ending.success else Phase.FAILED, number=number)
-        then = Finish(outcome=outcome) if ends else Requeue(not_before=self.world.now)
-        operation = Settle(
-            key=key,
+        return Settle(
+            key=view.key,
             number=number,
             cluster=cluster,
             ending=ending,
-            then=then,
+            then=Finish(outcome=outcome) if ends else Requeue(not_before=self.world.now),
             at=self.world.now,
-            late=late and back > 0,
+            late=late,
         )
-        answer = self.apply(operation)
-        assert isinstance(answer, Settled)
-        if answer.mine:
-            assert answer.closed >= number
-            again = self.apply(operation)
-            assert isinstance(again, Settled)
-            assert again.mine
-        return operation
 
     @rule(
         target=asked,
@@ -173,14 +206,18 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- placement ---
 
-    @rule(
-        wishes=st.lists(
-            st.tuples(st.sampled_from(TASKS), st.sampled_from(CLUSTERS), st.sampled_from(MACHINES)),
-            max_size=6,
-        )
-    )
-    def place(self, wishes: list[tuple[str, str, str]]) -> None:
-        proposals = [Proposal(f"blue/{t}", c, m) for t, c, m in wishes]
+    @rule(places=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+    def place_some(self, places: list[int]) -> None:
+        rows = self.world.read(pending, 0, self.world.now, 99)
+        self.place([(row.key, place) for row, place in zip(rows, places, strict=False)])
+
+    @rule(wishes=st.lists(st.tuples(st.sampled_from(TASKS), st.integers(0, 3)), max_size=6))
+    def place_anything(self, wishes: list[tuple[str, int]]) -> None:
+        self.place([(f"blue/{task_id}", place) for task_id, place in wishes])
+
+    def place(self, wishes: list[tuple[str, int]]) -> None:
+        """Claim, and see that only waiting rows win, each with the next number."""
+        proposals = [Proposal(key, CLUSTERS[p // 2], MACHINES[p % 2]) for key, p in wishes]
         waiting = {row.key for row in self.world.read(pending, 0, self.world.now, 99)}
         for result in self.world.do(claim, 0, proposals, self.world.now):
             if result.number is not None:
@@ -220,20 +257,22 @@ class LedgerMachine(RuleBasedStateMachine):
             stop_unanswered_offers, cluster, self.world.now, 15, deliveries_succeed=succeed
         )
 
-    @rule(task_id=st.sampled_from(TASKS), cause=st.sampled_from(StopCause))
-    def stop(self, task_id: str, cause: StopCause) -> None:
-        self.world.do(request_stop, f"blue/{task_id}", cause, self.world.now)
-
-    @rule(task_id=st.sampled_from(TASKS), back=st.integers(0, 1), cluster=st.sampled_from(CLUSTERS))
-    def orphaned(self, task_id: str, back: int, cluster: str) -> None:
-        key = f"blue/{task_id}"
-        number = max(1, self.numbers.get(key, 0) - back)
-        message = Orphan(key=key, number=number, machine="m1", ending=ENDINGS[0], at=self.world.now)
-        self.world.do(orphan, cluster, message, self.world.now)
-
-    @rule(task_ids=st.lists(st.sampled_from(TASKS), max_size=3))
-    def workflows_gone(self, task_ids: list[str]) -> None:
-        self.world.do(gone, [f"blue/{task_id}" for task_id in task_ids], self.world.now)
+    @rule(
+        task_id=st.sampled_from(TASKS),
+        kind=st.sampled_from(("stop", "orphan", "orphan of an older number", "gone")),
+        cause=st.sampled_from(StopCause),
+        cluster=st.sampled_from(CLUSTERS),
+    )
+    def something_odd(self, task_id: str, kind: str, cause: StopCause, cluster: str) -> None:
+        key, now = f"blue/{task_id}", self.world.now
+        if kind == "stop":
+            self.world.do(request_stop, key, cause, now)
+        elif kind == "gone":
+            self.world.do(gone, [key], now)
+        else:
+            number = max(1, self.numbers.get(key, 0) - (kind != "orphan"))
+            news = Orphan(key=key, number=number, machine="m1", ending=ENDINGS[0], at=now)
+            self.world.do(orphan, cluster, news, now)
 
     # --- clusters ---
 
@@ -242,54 +281,53 @@ class LedgerMachine(RuleBasedStateMachine):
         granted = self.world.do(begin_grant, cluster, self.world.now)
         assert granted.epoch == self.epochs[cluster] + 1
         self.epochs[cluster] = granted.epoch
-        for attempt in granted.closed:
-            key, number = attempt.rsplit("#")[0], int(attempt.rsplit("#")[1])
-            view = self.world.read(task, key)
-            assert view is not None
-            assert number < view.number or view.phase.final or view.phase is Phase.PENDING
+        open_now = {attempt_id(view.key, view.number) for view in self.claimed()}
+        assert not open_now & set(granted.closed)
         if answered:
             ended = granted.closed if all_ended else granted.closed[:1]
             self.world.do(grant_answered, cluster, granted.epoch, ended, self.world.now)
 
-    @rule(cluster=st.sampled_from(CLUSTERS), reachable=st.booleans())
-    def beat(self, cluster: str, reachable: bool) -> None:
-        beat = Heartbeat(instance="1", epoch=self.epochs[cluster], seq=1)
-        self.world.do(heartbeat, cluster, beat, self.world.now, reachable=reachable)
+    @rule(
+        cluster=st.sampled_from(CLUSTERS),
+        kind=st.sampled_from(REACHABILITY),
+        machine=st.sampled_from((None, *MACHINES)),
+    )
+    def reachability_changes(self, cluster: str, kind: str, machine: str | None) -> None:
+        now, epoch = self.world.now, self.epochs[cluster]
+        match kind:
+            case "beat":
+                beat = Heartbeat(instance="1", epoch=epoch, seq=1)
+                self.world.do(heartbeat, cluster, beat, now, reachable=True)
+            case "both back":
+                for name in CLUSTERS:
+                    self.epochs[name] = self.world.grant(name)
+            case "suspect":
+                assert self.world.do(mark_suspect, cluster, epoch, now)
+                self.tell(cluster, 9)
+            case "fence":
+                self.world.do(mark_suspect, cluster, epoch, now)
+                if self.world.do(fence, cluster, epoch, now):
+                    self.tell(cluster, 9)
+            case "fence an older epoch":
+                assert not self.world.do(fence, cluster, epoch - 1, now)
+            case "vouch":
+                self.world.do(confirm_lost, cluster, machine, "ann", now)
+            case _:
+                self.world.do(lift_brake, now, "ann")
 
-    @rule(cluster=st.sampled_from(CLUSTERS), also_fence=st.booleans(), stale=st.booleans())
-    def fall_silent(self, cluster: str, also_fence: bool, stale: bool) -> None:
-        epoch = self.epochs[cluster] - stale
-        assert self.world.do(mark_suspect, cluster, epoch, self.world.now) is not stale
-        if also_fence:
-            fenced = self.world.do(fence, cluster, epoch, self.world.now)
-            assert not (fenced and stale)
+    @rule(cluster=st.sampled_from(CLUSTERS), limit=st.integers(1, 4), told=st.integers(0, 4))
+    def page(self, cluster: str, limit: int, told: int) -> None:
+        self.tell(cluster, limit, told)
 
-    @rule(cluster=st.sampled_from(CLUSTERS), limit=st.integers(1, 4), tell=st.booleans())
-    def page(self, cluster: str, limit: int, tell: bool) -> None:
+    def tell(self, cluster: str, limit: int, told: int = 2) -> None:
+        """A page of a loss, of which only so many workflows answer."""
         found = self.world.do(loss_page, cluster, self.world.now, limit=limit)
-        for lost in found.lost:
-            then = Requeue(not_before=self.world.now)
+        for lost in found.lost[:told]:
+            view = self.world.task(lost.key)
             ending = Ending(kind=EndKind.FENCED, reason=lost.reason)
-            settle = Settle(
-                key=lost.key,
-                number=lost.number,
-                cluster=cluster,
-                ending=ending,
-                then=then,
-                at=self.world.now,
-            )
-            if tell:
-                answer = self.apply(settle)
-                assert isinstance(answer, Settled)
-                assert answer.mine
-
-    @rule(cluster=st.sampled_from(CLUSTERS), machine=st.sampled_from((None, *MACHINES)))
-    def somebody_vouches(self, cluster: str, machine: str | None) -> None:
-        self.world.do(confirm_lost, cluster, machine, "ann", self.world.now)
-
-    @rule()
-    def brake_lifted(self) -> None:
-        self.world.do(lift_brake, self.world.now, "ann")
+            answer = self.apply(self.settling(view, lost.number, cluster, ending, ends=False))
+            assert isinstance(answer, Settled)
+            assert answer.mine
 
     # --- what always holds ---
 
@@ -299,18 +337,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def ends_are_for_ever_and_numbers_never_fall(self) -> None:
-        for task_id in TASKS:
-            view = self.world.read(task, f"blue/{task_id}")
-            if view is None:
-                continue
+        for view in self.world.read(tasks).items:
             assert view.number == self.numbers.get(view.key, 0)
-            if view.key in self.final:
-                assert view.outcome == self.final[view.key]
-            elif view.outcome is not None:
-                self.final[view.key] = view.outcome
-            told = self.world.read(attempts, view.key)
-            assert [a.number for a in told] == list(range(1, view.number + 1))
-            assert sum(not a.closed for a in told) <= 1
+            if view.outcome is not None:
+                assert view.outcome == self.final.setdefault(view.key, view.outcome)
+            else:
+                assert view.key not in self.final
 
     @invariant()
     def a_cluster_without_silence_is_never_fenced(self) -> None:
@@ -319,5 +351,5 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert view.silent_since is not None
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestLedgerMachine = LedgerMachine.TestCase

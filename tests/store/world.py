@@ -86,6 +86,7 @@ class World:
     engine: Engine
     now: datetime = START
     beats: dict[str, int] = field(default_factory=dict)
+    audited: bool = True
 
     def later(self, seconds: float) -> None:
         """Time passes."""
@@ -97,7 +98,8 @@ class World:
         """One transaction, and then the audit."""
         with transaction(self.engine) as connection:
             done = function(connection, *args, **kw)
-        assert self.read(audit) == []
+        if self.audited:
+            assert self.read(audit) == []
         return done
 
     def read(
