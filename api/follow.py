@@ -17,6 +17,8 @@ QUIET_S_MAX = 1.0
 """Between two questions while nothing new comes: it grows from the first to the last."""
 SILENCE_S_MAX = 120.0
 """So long an agent may be away in the middle of following; then the answer is cut off."""
+OVER_SILENCE_S_MAX = 15.0
+"""The same for the output of an attempt that has ended: an agent's restart is waited for."""
 _SILENT = (Reach.SUSPECT, Reach.FENCED, Reach.CONFIRMED)
 
 
@@ -39,8 +41,14 @@ async def output(parts: Parts, wanted: Wanted, view: TaskView) -> AsyncIterator[
         attempt = await _attempt(parts, wanted, number)
         if attempt is None:
             return
-        async for data in _of_attempt(parts, wanted, attempt, offset):
-            yield data
+        try:
+            async for data in _of_attempt(parts, wanted, attempt, offset):
+                yield data
+        except UnavailableError:
+            # What an attempt on a lost machine has said may be lost too; its successor goes on.
+            task = await parts.ledger.read(tasks.task, wanted.key)
+            if wanted.attempt is not None or task is None or task.number <= number:
+                raise
         if wanted.attempt is not None or not wanted.follow:
             return
         number, offset = number + 1, 0
@@ -84,7 +92,7 @@ async def _of_attempt(
                     del offsets[stream]
             silent_s = 0.0
         except UnavailableError:
-            if not wanted.follow or silent_s >= SILENCE_S_MAX:
+            if not wanted.follow or silent_s >= (OVER_SILENCE_S_MAX if over else SILENCE_S_MAX):
                 raise
             silent_s += quiet_s
         if not offsets:

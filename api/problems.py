@@ -74,9 +74,8 @@ def install_problem_handlers(app: FastAPI, retry_after_s: int) -> None:
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """The document as a response."""
-    return Response(
-        problem.model_dump_json(), problem.status, headers=headers, media_type=MEDIA_TYPE
-    )
+    shown = {"type": problem.type, **problem.model_dump(mode="json", exclude_defaults=True)}
+    return JSONResponse(shown, problem.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def _refusal(error: DrystoneError, retry_after_s: int) -> Response:

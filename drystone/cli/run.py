@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from contextlib import suppress
 from typing import Annotated, BinaryIO
 
 import typer
@@ -25,6 +27,7 @@ from drystone.client import Client
 from drystone.questions import default_url
 
 WAIT_S = 20.0
+AGAIN_S = 0.5
 FIRST_LOOK_S = 2.0
 """A task that waits longer than this for a machine says why."""
 LOG_S_MAX = 10.0
@@ -138,6 +141,11 @@ class _Run:
         return why or said
 
     def _copy(self, view: TaskView, stream: str, out: BinaryIO) -> None:
+        # An API that stays away is the other thread's news; a reader that has left wants no more.
+        with suppress(DrystoneError, BrokenPipeError):
+            self._copy_attempts(view, stream, out)
+
+    def _copy_attempts(self, view: TaskView, stream: str, out: BinaryIO) -> None:
         """One stream of every attempt, from where it broke off when the API went away."""
         number, offset = 1, 0
         while True:
@@ -154,16 +162,13 @@ class _Run:
                     out.write(data)
                     out.flush()
                 task = self._client.get(view.id, team=view.team)
-            except BrokenPipeError:
-                return
             except UnavailableError:
                 task = self._client.get(view.id, team=view.team)
                 if task.phase.final:
                     self._note(f"some of {stream} may be missing")
                     return
+                time.sleep(AGAIN_S)
                 continue
-            except DrystoneError:
-                return
             if task.phase.final and task.number <= number:
                 return
             number, offset = number + 1, 0

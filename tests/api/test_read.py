@@ -1,5 +1,6 @@
 """What can be asked: lists, waits, attempts, events, machines, clusters, health, numbers."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -22,6 +23,7 @@ async def test_a_list_is_filtered_and_paged(desk: Desk) -> None:
         await desk.ended(f"/v1/tasks/{team}/{name}")
     seen: list[str] = []
     query: dict[str, str] = {"team": team, "limit": "2"}
+    page: dict[str, Any] = {}
     for _ in range(3):
         page = (await desk.http.get("/v1/tasks", params=query)).json()
         seen += [task["id"] for task in page["items"]]

@@ -79,9 +79,7 @@ async def test_a_resource_that_is_none_is_refused(desk: Desk, raw: str, word: st
     assert word in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("written", "mib"), [("1Gi", 1024), ("1G", 954), ("512Mi", 512), (1, 1)]
-)
+@pytest.mark.parametrize(("written", "mib"), [("1Gi", 1024), ("1G", 954), ("512Mi", 512), (1, 1)])
 async def test_quantities_come_back_in_base_units(desk: Desk, written: Any, mib: int) -> None:
     answer = await desk.submit(resources={"cpu": "500m", "memory": written})
     assert answer.status_code == 201, answer.text

@@ -1,11 +1,16 @@
 """The commands against a running Drystone: what they print, and their exit codes."""
 
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.cli.conftest import Up, call
+from tests.cli.conftest import COMMAND_S_MAX, DRYSTONE, Up, call
+from tests.support.fleet import wait_until
 
 SMALL = ("--cpu", "50m", "--memory", "16Mi")
 
@@ -69,7 +74,8 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
     queued = up.call("submit", "-f", "-", "--wait", "--timeout", "1", text=json.dumps(good))
     assert queued.returncode == 76, queued
     assert up.call("uncordon", machine_of(up)).returncode == 0
-    slow = {**small, "command": ["sleep", "30"], "id": fresh()}
+    name = fresh()
+    slow = {**small, "command": ["sleep", "30"], "id": name}
     for tasks, code in (
         ([good, good], 0),
         ([good, bad], 1),
@@ -80,7 +86,7 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
         lines = "\n".join(json.dumps(task) for task in tasks)
         done = up.call("submit", "-f", "-", "--wait", "--timeout", "15", text=lines)
         assert done.returncode == code, (tasks, done)
-    assert up.call("tasks", "cancel", slow["id"]).returncode == 0
+    assert up.call("tasks", "cancel", name).returncode == 0
 
 
 def machine_of(up: Up) -> str:
@@ -144,13 +150,22 @@ def test_places_are_listed(up: Up) -> None:
     assert "machines" in up.call("top", "--once").stdout
 
 
-def test_status_tells_what_is_up(up: Up) -> None:
-    told = json.loads(up.call("status", "--json").stdout)
-    assert told["up"] is True
-    assert set(told["children"]) == {"temporal", "worker", "api", "agent", "keeper"}
+def test_ctrl_c_cancels_what_run_has_submitted(up: Up) -> None:
+    name = fresh()
+    command = [*DRYSTONE, "run", *SMALL, "--grace", "1", "--id", name, "--", "sleep", "60"]
+    process = subprocess.Popen(command, env=up.environment, start_new_session=True)
+    runs = ("tasks", "list", "--phase", "running")
+    wait_until(lambda: name in up.call(*runs).stdout, "the task runs")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(COMMAND_S_MAX) != 0
+    view = json.loads(up.call("tasks", "get", name, "--json").stdout)
+    assert view["phase"] == "CANCELLED"
 
 
-def test_a_second_up_on_the_same_folder_is_refused(up: Up) -> None:
-    done = up.call("up", *up.options)
-    assert done.returncode == 1
-    assert "in use by another" in done.stderr
+def test_completion_is_offered(up: Up) -> None:
+    asked = {"_DRYSTONE_COMPLETE": "complete_bash", "COMP_WORDS": "drystone ta", "COMP_CWORD": "1"}
+    beside = Path(sys.executable).parent / "drystone"
+    done = subprocess.run(
+        [beside], env={**up.environment, **asked}, capture_output=True, text=True, check=False
+    )
+    assert "tasks" in done.stdout
