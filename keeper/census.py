@@ -75,6 +75,18 @@ def read_process(pid: int) -> Process | None:
     )
 
 
+def peak_kib(pid: int) -> int:
+    """The highest resident size so far of one process; 0 when it has ended."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            for line in status:
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
 def read_mark(pid: int) -> str | None:
     """The mark in a process's environment, as it was at its exec."""
     try:

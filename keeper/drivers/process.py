@@ -35,6 +35,7 @@ SWEEP_S_MAX = 0.25
 SWEEP_BACKOFF = 1.6
 LOOK_ROUND_S = 2.0
 """How often orphans are reaped and memory peaks are sampled while attempts run."""
+ORPHAN_PASSES_MAX = 100
 CALM_SWEEPS = 2
 """Looks in a row that must find nothing to do: one look may miss a process that is being born."""
 
@@ -245,20 +246,23 @@ class ProcessDriver:
 
     def _nothing_left(self, tree: _Tree) -> bool:
         """True when it is sure, at little cost, that the exited child left no process behind."""
+        owners = self._owners_of_orphans()
+        others = self._trees.keys() - {tree.attempt}
+        return owners is not None and others.issuperset(owners.values())
+
+    def _owners_of_orphans(self) -> dict[int, str] | None:
+        """The attempt of each adopted child that bears a mark; None: the kernel does not tell."""
         orphans = adopted(self._own_children())
         if orphans is None:
-            return False
-        self._by_mark = {pid: owner for pid, owner in self._by_mark.items() if pid in orphans}
-        return all(self._other_owner(pid, tree.attempt) for pid in orphans)
-
-    def _other_owner(self, pid: int, attempt: str) -> bool:
-        if pid not in self._by_mark:
+            return None
+        prefix = f"{self._around.keeper_mark}:"
+        known = self._by_mark
+        self._by_mark = {pid: known[pid] for pid in orphans if pid in known}
+        for pid in orphans - known.keys():
             mark = census.read_mark(pid) or ""
-            prefix = f"{self._around.keeper_mark}:"
-            if not mark.startswith(prefix):
-                return False
-            self._by_mark[pid] = mark[len(prefix) :].removesuffix(census.WAIT_FLAG)
-        return self._by_mark[pid] != attempt and self._by_mark[pid] in self._trees
+            if mark.startswith(prefix):
+                self._by_mark[pid] = mark[len(prefix) :].removesuffix(census.WAIT_FLAG)
+        return {pid: self._by_mark.get(pid, "") for pid in orphans}
 
     def _own_children(self) -> set[int]:
         mains = {tree.root.pid for tree in self._trees.values() if not tree.exited}
@@ -337,6 +341,7 @@ class ProcessDriver:
                 tree.signalled |= {process.pid for process in fresh}
             case _Goal.KILL:
                 self._signal_all(there, signal.SIGKILL)
+                self._kill_fresh_orphans(tree)
             case _Goal.FREEZE:
                 awake = [process for process in there if not process.stands_still]
                 self._signal_all(awake, signal.SIGSTOP)
@@ -353,6 +358,20 @@ class ProcessDriver:
             if tree.calm >= CALM_SWEEPS:
                 self._kill_strays_of_the_last(tree)
                 self._cleared(tree)
+
+    def _kill_fresh_orphans(self, tree: _Tree) -> None:
+        """What forks and exits faster than a census looks is caught here: it falls to us each time.
+
+        Its ancestor may have been killed a moment ago, so the mark alone tells.
+        """
+        for _ in range(ORPHAN_PASSES_MAX):
+            owners = self._owners_of_orphans() or {}
+            own = [pid for pid, owner in owners.items() if owner == tree.attempt]
+            if not own:
+                return
+            tree.calm = -1
+            for pid in own:
+                census.send(pid, signal.SIGKILL)
 
     def _signal_all(self, processes: list[Process], number: signal.Signals) -> None:
         for process in processes:
@@ -371,16 +390,4 @@ class ProcessDriver:
         adopted(self._own_children())
         for tree in self._trees.values():
             if not tree.exited:
-                tree.sampled_kib = max(tree.sampled_kib, _peak_kib(tree.root.pid))
-
-
-def _peak_kib(pid: int) -> int:
-    """The highest resident size so far of one process; 0 when it has ended."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            for line in status:
-                if line.startswith(b"VmHWM:"):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+                tree.sampled_kib = max(tree.sampled_kib, census.peak_kib(tree.root.pid))

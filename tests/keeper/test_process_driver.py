@@ -199,6 +199,31 @@ async def test_what_the_main_child_leaves_behind_is_killed_before_the_end(shared
     assert not alive(pid)
 
 
+HOPPER = """
+import os, sys, time
+end = time.monotonic() + 60
+with open(sys.argv[1], "ab", buffering=0) as file:
+    file.write(b"x")
+    while time.monotonic() < end:
+        if os.fork(): os._exit(0)
+        os.setsid()
+        file.write(b"x")
+"""
+
+
+async def test_a_process_that_hops_from_pid_to_pid_is_caught(shared, tmp_path):
+    other = await shared.start("sleep", "1000", name="beside-hopper")
+    hopping = f"{PYTHON} -c '{HOPPER}' {tmp_path}/hops"
+    wait = f"while [ $(wc -c < {tmp_path}/hops) -lt 20 ]; do sleep 0.02; done"
+    attempt = await shared.start("sh", "-c", f"{hopping}; {wait}", name="hopper")
+    ended = await shared.ending(attempt)
+    hops = size(tmp_path / "hops")
+    assert ended.ending.success
+    await run(shared, "sleep", "0.3", name="meanwhile")
+    assert size(tmp_path / "hops") == hops >= 20
+    await shared.stop(other)
+
+
 async def test_the_end_of_one_attempt_leaves_the_daemons_of_another_alone(shared, tmp_path):
     words = f"{PYTHON} -c '{DAEMON}' {tmp_path}/pid; sleep 1000"
     other = await shared.start("sh", "-c", words, name="other")
