@@ -31,6 +31,7 @@ class Stage:
     """A client, its worker's queue, and the ports that the workflows see."""
 
     client: Client
+    env: WorkflowEnvironment
     queue: str = field(default_factory=lambda: f"q-{uuid4()}")
     ledger: FakeLedger = field(default_factory=FakeLedger)
     rounds: FakeRounds = field(default_factory=FakeRounds)
@@ -79,13 +80,13 @@ class Stage:
 @pytest.fixture
 def skipping(time_skipping_env: WorkflowEnvironment) -> Stage:
     """On the time-skipping server."""
-    return Stage(time_skipping_env.client)
+    return Stage(time_skipping_env.client, time_skipping_env)
 
 
 @pytest.fixture
 def real(dev_server_env: WorkflowEnvironment) -> Stage:
     """On the real server."""
-    return Stage(dev_server_env.client)
+    return Stage(dev_server_env.client, dev_server_env)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -108,4 +109,4 @@ async def rolling_env() -> AsyncIterator[WorkflowEnvironment]:
 @pytest.fixture
 def rolling(rolling_env: WorkflowEnvironment) -> Stage:
     """On a server that wants many short runs."""
-    return Stage(rolling_env.client)
+    return Stage(rolling_env.client, rolling_env)

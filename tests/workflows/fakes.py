@@ -33,6 +33,8 @@ from domain.supervision import (
     LookAtBrake,
     LossPaged,
     Noted,
+    NoteGranted,
+    NoteRegistration,
     Open,
     Opened,
     OrdersLoaded,
@@ -144,14 +146,20 @@ class FakeClusterLedger(Recorded, ClusterPort):
         self.braked = False
         self.fence_answer = True
         self.orders: list[Delivery] = []
-        self.heartbeats = 0
+        self.instance = ""
 
     @activity.defn
     async def cluster_ledger(self, operation: ClusterOperation) -> ClusterAnswer:
         self.asked.append(operation)
         match operation:
             case Open():
-                return Opened(terms=self.terms, epoch=self.epoch, reach=self.reach)
+                return Opened(
+                    terms=self.terms, epoch=self.epoch, reach=self.reach, instance=self.instance
+                )
+            case NoteRegistration(register_=register):
+                self.instance = register.instance
+            case NoteGranted():
+                self.reach = Reach.REACHABLE
             case BeginGrant(cluster=cluster):
                 self.epoch += 1
                 return GrantBegun(grant=Grant(cluster=cluster, epoch=self.epoch, closed=()))
@@ -161,8 +169,7 @@ class FakeClusterLedger(Recorded, ClusterPort):
                 return BrakeSeen(braked=self.braked)
             case Fence():
                 return FenceAnswer(fenced=self.fence_answer)
-            case _:
-                return Noted()
+        return Noted()
 
     @activity.defn
     async def page_loss(self, ask: PageLoss) -> LossPaged:

@@ -1,0 +1,149 @@
+"""ClusterWorkflow: wiring only. What supervision decides is tested in tests/domain."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from uuid import uuid4
+
+from temporalio.client import WorkflowHandle
+from temporalio.worker import Worker
+
+from domain.ids import agent_queue
+from domain.protocol import (
+    ClusterEnvelope,
+    ClusterMessage,
+    Delivery,
+    DeliveryHint,
+    Grant,
+    Heartbeat,
+    Register,
+)
+from domain.supervision import LeaseTerms
+from tests.workflows.conftest import Stage
+from tests.workflows.fakes import FakeAgent, eventually
+from workflows.cluster import ClusterWorkflow
+
+Handle = WorkflowHandle[ClusterWorkflow, None]
+
+
+class Cluster:
+    """One cluster's workflow and its agent."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.name = f"c{uuid4().hex[:8]}"
+        self.stage = stage
+        self.agent = FakeAgent()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Handle]:
+        agent = Worker(
+            self.stage.client,
+            task_queue=agent_queue(self.name),
+            activities=[self.agent.deliver, self.agent.grant],
+        )
+        async with self.stage.worker(), agent:
+            handle = await self.stage.client.start_workflow(
+                ClusterWorkflow.run, id=f"cluster/{self.name}", task_queue=self.stage.queue
+            )
+            try:
+                yield handle
+            finally:  # Its timers would hold up every later test's clock.
+                await self.stage.client.get_workflow_handle(handle.id).terminate()
+
+    async def tell(self, handle: Handle, message: ClusterMessage) -> None:
+        current = self.stage.client.get_workflow_handle(handle.id)
+        await current.signal(ClusterWorkflow.tell, ClusterEnvelope(message=message))
+
+    async def noted(self, kind: str, times: int = 1) -> None:
+        ledger = self.stage.clusters
+        await eventually(lambda: ledger.kinds().count(kind) >= times, f"{times} x {kind}")
+
+
+async def test_an_agent_that_registers_is_granted_and_given_its_orders(skipping: Stage) -> None:
+    cluster = Cluster(skipping)
+    skipping.clusters.orders = [Delivery(cluster=cluster.name, epoch=1, orders=())]
+    async with cluster.running() as handle:
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("note_answers")
+    assert cluster.agent.took(Grant).epoch == 1
+    assert cluster.agent.took(Delivery).epoch == 1
+    cluster.agent.nothing_left()
+    kinds = skipping.clusters.kinds()
+    assert kinds[:4] == ["open", "note_registration", "begin_grant", "note_granted"]
+
+
+async def test_a_silent_cluster_is_suspect_then_fenced_then_paged(skipping: Stage) -> None:
+    """Here a clock that jumps makes every timer late, so lateness is not judged."""
+    cluster = Cluster(skipping)
+    ledger = skipping.clusters
+    ledger.terms = LeaseTerms(late_s=86_400)
+    slice_s = ledger.terms.slice
+    async with cluster.running() as handle:
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("note_granted")
+        for _ in range(4):
+            await skipping.env.sleep(slice_s)
+        await cluster.noted("mark_suspect")
+        assert "fence" not in ledger.kinds()
+        for _ in range(10 * ledger.terms.slices_needed):
+            if "fence" in ledger.kinds():
+                break
+            await skipping.env.sleep(slice_s)
+            await handle.query("__temporal_workflow_metadata")  # The slice has been worked on.
+        await cluster.noted("page_loss", 2)
+    assert ledger.kinds().count("look_at_brake") >= ledger.terms.slices_needed - 2
+
+
+async def test_a_cluster_that_keeps_sending_heartbeats_is_never_suspect(skipping: Stage) -> None:
+    cluster = Cluster(skipping)
+    async with cluster.running() as handle:
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("note_granted")
+        for seq in range(1, 20):
+            await cluster.tell(handle, Heartbeat(instance="a1", epoch=1, seq=seq))
+            await cluster.noted("note_heartbeat", seq)
+            await skipping.env.sleep(timedelta(seconds=10))
+    assert "mark_suspect" not in skipping.clusters.kinds()
+
+
+async def test_an_agent_that_is_away_is_granted_at_its_next_heartbeat(skipping: Stage) -> None:
+    cluster = Cluster(skipping)
+    async with skipping.worker():
+        handle = await skipping.client.start_workflow(
+            ClusterWorkflow.run, id=f"cluster/{cluster.name}", task_queue=skipping.queue
+        )
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("begin_grant")
+        await skipping.env.sleep(timedelta(seconds=15))
+        queue = agent_queue(cluster.name)
+        activities = [cluster.agent.deliver, cluster.agent.grant]
+        async with Worker(skipping.client, task_queue=queue, activities=activities):
+            await cluster.tell(handle, Heartbeat(instance="a1", epoch=0, seq=1))
+            await cluster.noted("note_granted")
+            await handle.terminate()
+    assert cluster.agent.took(Grant).epoch == 2
+
+
+async def test_what_does_not_fit_is_counted_and_shown(skipping: Stage) -> None:
+    cluster = Cluster(skipping)
+    async with cluster.running() as handle:
+        await handle.signal("tell", {"v": 1, "message": {"kind": "gossip"}})
+        await handle.signal("shout", "x")
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("note_granted")
+        shown = await handle.query("__temporal_workflow_metadata")
+    assert "could not be read: 2" in str(shown)
+
+
+async def test_a_new_run_keeps_epoch_agent_and_inbox(rolling: Stage) -> None:
+    cluster = Cluster(rolling)
+    async with cluster.running() as handle:
+        await cluster.tell(handle, Register(instance="a1"))
+        await cluster.noted("note_granted")
+        for seq in range(1, 31):
+            await cluster.tell(handle, Heartbeat(instance="a1", epoch=1, seq=seq))
+        await cluster.tell(handle, DeliveryHint())
+        await cluster.noted("note_heartbeat", 30)
+    kinds = rolling.clusters.kinds()
+    assert kinds.count("open") >= 2
+    assert kinds.count("begin_grant") == 1

@@ -1,0 +1,114 @@
+"""PlacementWorkflow: wiring only."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+from temporalio.client import WorkflowHandle
+
+from domain.partition import GoneTasks, PlaceRounds, RoundsDone
+from tests.workflows.conftest import Stage
+from tests.workflows.fakes import eventually
+from workflows.placement import PlacementWorkflow
+
+Handle = WorkflowHandle[PlacementWorkflow, None]
+
+
+async def start(stage: Stage, partition: int) -> Handle:
+    return await stage.client.start_workflow(
+        PlacementWorkflow.run, id=f"placement/{partition}", task_queue=stage.queue
+    )
+
+
+def a_partition() -> int:
+    """One that no other test has used on this server."""
+    return uuid4().int % 10**9
+
+
+async def rounds_asked(stage: Stage, times: int) -> None:
+    await eventually(lambda: len(stage.rounds.asked) >= times, f"{times} rounds")
+
+
+async def test_a_run_begins_with_a_round_and_each_ring_asks_for_another(skipping: Stage) -> None:
+    async with skipping.worker():
+        partition = a_partition()
+        handle = await start(skipping, partition)
+        await rounds_asked(skipping, 1)
+        await handle.signal(PlacementWorkflow.ring)
+        await rounds_asked(skipping, 2)
+        await handle.terminate()
+    assert skipping.rounds.took(PlaceRounds).partition == partition
+    skipping.rounds.took(PlaceRounds)
+    skipping.rounds.nothing_left()
+
+
+async def test_an_idle_partition_adds_nothing_to_its_history(skipping: Stage) -> None:
+    async with skipping.worker():
+        handle = await start(skipping, a_partition())
+        await rounds_asked(skipping, 1)
+        await skipping_sleep(skipping)
+        before = (await handle.describe()).history_length
+        await skipping_sleep(skipping)
+        after = (await handle.describe()).history_length
+        await handle.terminate()
+    assert before == after
+
+
+async def skipping_sleep(stage: Stage) -> None:
+    """Some minutes on the server's clock."""
+    await stage.env.sleep(timedelta(minutes=10))
+
+
+async def test_a_row_that_falls_due_rings_by_itself(skipping: Stage) -> None:
+    async with skipping.worker():
+        due = await skipping.env.get_current_time() + timedelta(minutes=5)
+        skipping.rounds.answers = [RoundsDone(rounds=1, next_due=due)]
+        handle = await start(skipping, a_partition())
+        await rounds_asked(skipping, 1)
+        await skipping.env.sleep(timedelta(minutes=4))
+        assert len(skipping.rounds.asked) == 1
+        await skipping.env.sleep(timedelta(minutes=2))
+        await rounds_asked(skipping, 2)
+        await handle.terminate()
+
+
+async def test_rounds_that_ran_out_of_time_are_asked_for_again(skipping: Stage) -> None:
+    skipping.rounds.answers = [RoundsDone(rounds=9, more=True)]
+    async with skipping.worker():
+        handle = await start(skipping, a_partition())
+        await rounds_asked(skipping, 2)
+        await handle.terminate()
+
+
+async def test_a_task_without_workflow_is_closed(skipping: Stage) -> None:
+    async with skipping.worker():
+        handle = await start(skipping, a_partition())
+        await handle.signal(PlacementWorkflow.gone, "blue/t1")
+        await eventually(
+            lambda: any(isinstance(one, GoneTasks) for one in skipping.rounds.asked), "closing"
+        )
+        await handle.terminate()
+    gone = [one for one in skipping.rounds.asked if isinstance(one, GoneTasks)]
+    assert gone == [GoneTasks(keys=("blue/t1",))]
+
+
+async def test_what_a_starter_passes_is_no_state(skipping: Stage) -> None:
+    """The API starts it with the partition's number; only a run before may hand over a state."""
+    async with skipping.worker():
+        partition = a_partition()
+        handle = await skipping.client.start_workflow(
+            "PlacementWorkflow", partition, id=f"placement/{partition}", task_queue=skipping.queue
+        )
+        await rounds_asked(skipping, 1)
+        await handle.terminate()
+
+
+async def test_a_long_history_goes_on_in_a_new_run(rolling: Stage) -> None:
+    async with rolling.worker():
+        handle = await start(rolling, a_partition())
+        first = (await handle.describe()).run_id
+        for number in range(2, 12):
+            await handle.signal(PlacementWorkflow.ring)
+            await rounds_asked(rolling, number)
+        current = rolling.client.get_workflow_handle(handle.id)
+        assert (await current.describe()).run_id != first
+        await current.terminate()
