@@ -46,9 +46,8 @@ from sim.network import Network
 from sim.process import Process
 from sim.sockets import Socket
 
-BEAT_US = 10 * SECOND
 TICK_US = SECOND
-POLL_US = 5 * SECOND
+POLL_US = 2 * SECOND
 URGENT = frozenset({"epoch", "admitted", "stop", "closed", "buried"})
 """Kinds of entries that the disk has before anybody is told; others may be lost in a crash."""
 
@@ -78,21 +77,31 @@ class Journal:
         self.synced = len(self.entries)
 
 
+@dataclass(frozen=True)
+class AgentSettings:
+    """Whose agent it is, and its numbers."""
+
+    cluster: str
+    terms: Terms
+    heartbeat_s: float
+
+
 class AgentShell:
     """The agent of one cluster."""
 
     def __init__(
         self,
         process: Process,
-        cluster: str,
         network: Network,
         rng: Random,
+        settings: AgentSettings,
         tell_task: Signal,
         tell_cluster: Signal,
     ) -> None:
         self.process = process
-        self.cluster = cluster
-        self.terms = Terms()
+        self.cluster = settings.cluster
+        self.terms = settings.terms
+        self._beat_us = int(settings.heartbeat_s * SECOND)
         self.lives = 0
         self.journal = Journal()
         self.sockets: dict[str, Socket] = {}
@@ -307,7 +316,7 @@ class AgentShell:
             if not self._registered:
                 self._say(Register(instance=self.state.instance), ())
             self._heartbeat()
-        self.process.after(BEAT_US, self._beat)
+        self.process.after(self._beat_us, self._beat)
 
     def _heartbeat(self) -> None:
         """An epoch of 0 says that there is no lease: it asks for a grant."""

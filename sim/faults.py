@@ -65,12 +65,12 @@ def faults(seed: str) -> Faults:
 
 
 def _strike(kinds: list[str], rng: Random) -> Strike:
-    """Most last seconds; some outlast the lease."""
+    """Some last seconds, some outlast every lease."""
     for_us = rng.choice(
         (
             rng.randrange(SECOND // 5, 5 * SECOND),
             rng.randrange(SECOND, 30 * SECOND),
-            rng.randrange(60 * SECOND, 130 * SECOND),
+            rng.randrange(20 * SECOND, 120 * SECOND),
         )
     )
     return Strike(rng.randrange(CHAOS_US), rng.choice(kinds), for_us, rng.random())

@@ -1,7 +1,5 @@
 """A keeper's shell: carries out what `keeper.attempts` decides, on trees and a journal."""
 
-from random import Random
-
 from domain.machine import MachineReport
 from domain.protocol import AgentMessage, AttemptEnded, KeeperHello, KeeperMessage, LogQuestion
 from domain.reasons import Reason
@@ -37,7 +35,6 @@ from sim.process import Process
 from sim.sockets import Dialler, Socket
 from sim.trees import Truth
 
-QUESTION_US = 5 * SECOND
 REDIAL_US = SECOND
 
 
@@ -45,7 +42,12 @@ class KeeperShell:
     """The keeper of one machine, its warden beside it, and its journal, which outlives both."""
 
     def __init__(
-        self, process: Process, machine: MachineReport, dialler: Dialler, truth: Truth, rng: Random
+        self,
+        process: Process,
+        machine: MachineReport,
+        dialler: Dialler,
+        truth: Truth,
+        question_us: int,
     ) -> None:
         self.process = process
         self.machine = machine
@@ -53,7 +55,8 @@ class KeeperShell:
         self.keeper = restored((), ())
         self._dialler = dialler
         self._truth = truth
-        self._rng = rng
+        self._rng = process.rng
+        self._question_us = question_us
         self._socket: Socket | None = None
         self._stalled = False
         self._waiting: list[Event] = []
@@ -61,8 +64,8 @@ class KeeperShell:
         self._endings: dict[str, AttemptEnded] = {}
         self._forgotten: dict[str, AttemptEnded] = {}
         self._deadline_ms: int | None = None
-        self._drift = 1 + rng.uniform(-0.004, 0.004)
-        self._offset_ms = rng.randrange(10**6)
+        self._drift = 1 + process.rng.uniform(-0.004, 0.004)
+        self._offset_ms = process.rng.randrange(10**6)
         self.launch_fails = 0.0
         self.decide = step
         """What a planted fault replaces."""
@@ -82,7 +85,7 @@ class KeeperShell:
         self._waiting = []
         self._deadline_ms = None
         self.process.after(self._rng.randrange(SECOND), self._dial)
-        self.process.after(QUESTION_US, self._ask)
+        self.process.after(self._question_us, self._ask)
 
     def stall(self, for_us: int) -> None:
         """Its process stands still, as in a machine that swaps; its warden does not."""
@@ -141,7 +144,7 @@ class KeeperShell:
 
     def _ask(self) -> None:
         self.happens(QuestionDue())
-        self.process.after(QUESTION_US, self._ask)
+        self.process.after(self._question_us, self._ask)
 
     def _send(self, message: KeeperMessage) -> None:
         if self._socket is not None:

@@ -14,6 +14,7 @@ MACHINES_MAX = 3
 TASKS_MIN = 4
 TASKS_MAX = 12
 ARRIVE_US = 60 * SECOND
+LEASES_S = (16, 24, 60)
 TEAMS = ("blue", "red", "green")
 
 
@@ -34,13 +35,15 @@ class Workload:
     arrivals: tuple[Arrival, ...]
     fails_first: dict[str, int]
     """By task: how many of its first attempts exit with 1."""
+    lease_s: int
+    """Of scheduler, agents and keepers; a short one lets more happen in a short run."""
 
     def plan(self, key: str, number: int) -> Plan:
         """How this attempt behaves: the same whenever it is asked."""
         rng = Random(f"{self.seed}/{key}/{number}")
         heeds = rng.random() < 0.8
         return Plan(
-            duration_ms=rng.choice((50, 1_000, 3_000, 10_000, 30_000, rng.randrange(1, 100_000))),
+            duration_ms=rng.choice((50, 2_000, 10_000, rng.randrange(150_000))),
             exit_code=1 if number <= self.fails_first[key] else 0,
             stop_ms=rng.randrange(1_500) if heeds else 10**9,
             stop_code=rng.choice((0, 143)),
@@ -57,7 +60,7 @@ def workload(seed: str) -> Workload:
         for i in range(rng.randint(TASKS_MIN, TASKS_MAX))
     )
     fails_first: dict[str, int] = {a.spec.key: rng.choice((0, 0, 0, 0, 1, 2, 4)) for a in arrivals}
-    return Workload(seed, machines, arrivals, fails_first)
+    return Workload(seed, machines, arrivals, fails_first, rng.choice(LEASES_S))
 
 
 def _machines(cluster: str, rng: Random) -> tuple[MachineReport, ...]:
@@ -81,7 +84,7 @@ def _spec(name: str, rng: Random) -> TaskSpec:
             "resources": {"cpu_milli": rng.choice((500, 1_000, 2_000)), "memory_mib": 512},
             "retries": {"failures": rng.randint(0, 3), "backoff": {"cap_ms": 8_000}},
             "queue_timeout_s": rng.choice((None, None, None, 40)),
-            "run_timeout_s": rng.choice((None, None, 20)),
+            "run_timeout_s": rng.choice((None, None, None, 20)),
             "grace_s": rng.randint(0, 8),
             "on_loss": rng.choice(losses),
             "accept_late_success": rng.random() < 0.25,

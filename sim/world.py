@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 from sqlalchemy import Engine
 
+from agent.admission import Terms
 from domain.cluster import ClusterState
 from domain.ids import cluster_workflow_id, placement_workflow_id, task_workflow_id
 from domain.protocol import (
@@ -18,8 +19,8 @@ from domain.protocol import (
 from domain.stages import TaskState
 from domain.supervision import LeaseTerms
 from domain.task import TaskSpec, body_digest
-from sim.agents import AgentShell
-from sim.clock import Clock
+from sim.agents import AgentSettings, AgentShell
+from sim.clock import SECOND, Clock
 from sim.durable import Temporal
 from sim.entities import Bell, ClusterKind, PlacementKind, Rung, TaskKind
 from sim.faults import Faults
@@ -50,6 +51,17 @@ def empty_ledger(engine: Engine) -> Engine:
     return engine
 
 
+def _terms(lease_s: int) -> LeaseTerms:
+    """The proportions of the defaults."""
+    return LeaseTerms(lease_s=lease_s, heartbeat_s=lease_s / 6, suspect_s=lease_s / 2)
+
+
+def _agent_terms(terms: LeaseTerms) -> Terms:
+    lease_ms = int(terms.lease_s * 1_000)
+    suspect_ms = int(terms.suspect_s * 1_000)
+    return Terms(lease_ms=lease_ms, keeper_lease_ms=lease_ms, suspect_ms=suspect_ms)
+
+
 class World:
     """Everything there is, and what people and faults can do to it."""
 
@@ -71,7 +83,7 @@ class World:
         self.engine = engine
         self.worker = Process("worker", self.clock, self.trace, self._rng("worker"))
         self.temporal = Temporal(self.clock, self.trace, self._rng("temporal"), self.worker)
-        self.scheduler = Scheduler(self.clock, self.trace, self.engine, LeaseTerms())
+        self.scheduler = Scheduler(self.clock, self.trace, self.engine, _terms(work.lease_s))
         self.task_kind = TaskKind(self.scheduler)
         self.cluster_kind = ClusterKind(self.scheduler, self.temporal)
         self.placement_kind = PlacementKind(self.scheduler, self.temporal)
@@ -183,14 +195,22 @@ class World:
     def _agent(self, name: str) -> AgentShell:
         process = Process(f"agent-{name}", self.clock, self.trace, self._rng(f"agent-{name}"))
         return AgentShell(
-            process, name, self.network, process.rng, self.tell_task, self.tell_cluster
+            process,
+            self.network,
+            process.rng,
+            AgentSettings(
+                name, _agent_terms(self.scheduler.terms), self.scheduler.terms.heartbeat_s
+            ),
+            self.tell_task,
+            self.tell_cluster,
         )
 
     def _keeper(self, cluster: str, machine: Any) -> KeeperShell:
         name = f"keeper-{machine.name}"
         process = Process(name, self.clock, self.trace, self._rng(name))
         dial = partial(self._dial, self.agents[cluster])
-        return KeeperShell(process, machine, dial, self.truth, process.rng)
+        question_us = self.workload.lease_s * SECOND // 12
+        return KeeperShell(process, machine, dial, self.truth, question_us)
 
     def _dial(self, agent: AgentShell, keeper: KeeperShell, hello: KeeperHello) -> Socket | None:
         ends = (keeper.process.name, agent.process.name)
