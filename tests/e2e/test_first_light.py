@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from domain.ids import WORKFLOW_QUEUE, task_workflow_id
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, wait_until
 from tests.support.postgres import PostgresServer
 from tests.support.rest import Rest
 
@@ -119,3 +119,19 @@ def test_the_workload_sees_where_it_runs_and_which_attempt_it_is(rest: Rest) -> 
     ]
     assert length.strip() == str(len(value))
     assert digest.split()[0] == md5(value.encode()).hexdigest()
+
+
+def test_an_attempt_that_ends_while_its_agent_is_away_is_reported_and_not_run_again(
+    fleet: Fleet, rest: Rest, tmp_path: Path
+) -> None:
+    """L53"""
+    notes = tmp_path / "notes"
+    script = f"echo begun >> {notes}; sleep 1; echo done >> {notes}"
+    key = rest.submit("ends", "sh", "-c", script)
+    wait_until(notes.exists, "it runs")
+    fleet.kill("agent")
+    wait_until(lambda: "done" in notes.read_text(), "it ends")
+    fleet.start("agent")
+    task = rest.ended(key)
+    assert (task["phase"], task["number"]) == ("SUCCEEDED", 1)
+    assert notes.read_text().split() == ["begun", "done"]

@@ -111,6 +111,14 @@ class Fleet:
             ["--cpu", self.cpu, "--memory", self.memory, *words],
         )
 
+    def simulate(self, machines: Path, agent: str = "agent") -> None:
+        """The machines of this agent only pretend to run tasks; it has no keepers."""
+        self.commands[agent] += ["--simulate", str(machines)]
+        cluster = self.environments[agent]["DRYSTONE_CLUSTER"]
+        for role, machine in [*self.machines.items()]:
+            if machine.startswith(f"{cluster}/"):
+                del self.machines[role], self.commands[role], self.environments[role]
+
     def _add(
         self, role: str, name: str, changed: Mapping[str, object], words: Sequence[str] = ()
     ) -> None:
