@@ -116,6 +116,8 @@ class _Agent:
         serving = asyncio.create_task(http.serve(sockets=listening))
         address = self._http_address(listening[-1].getsockname())
         logger().info("serving keepers", folder=str(self._options.folder), http=address)
+        if self._options.listen and not self._options.token:
+            logger().warning("no token: who reaches this address can act as a keeper", http=address)
         joined = asyncio.create_task(self._join(address))
         try:
             await _first_of([stopping, joined, serving, *parts])
