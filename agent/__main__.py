@@ -179,6 +179,7 @@ class _Agent:
         lease_s = self._options.runtime.lease_s
         fleet = SimulatedFleet(reports, lease_s, self._engine.tell)
         self._engine.keepers = fleet
+        self._hub.simulated = True
         return fleet
 
     def _machine_of(self, attempt: str) -> str | None:

@@ -9,6 +9,7 @@ import hmac
 import itertools
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Literal
 
 import uvicorn
 from fastapi import FastAPI, Query, Response, WebSocket, WebSocketDisconnect
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from agent.admission import Connected, Disconnected, Said
 from agent.state import What
@@ -24,6 +25,8 @@ from domain.ids import attempt_id, task_key
 from domain.protocol import (
     PROTOCOL_VERSION,
     AgentMessage,
+    AttemptEnded,
+    AttemptStarted,
     KeeperHello,
     KeeperMessage,
     LogAnswer,
@@ -44,6 +47,7 @@ MISFIT, UNWANTED, FOLLOWED = 4400, 4401, 4409
 """WebSocket close codes: cannot be read, wrong token, another connection of the same machine."""
 
 Stream = Literal["stdout", "stderr"]
+_ATTEMPT = re.compile(r"[^/#]+/[^/#]+#[1-9][0-9]{0,18}")
 _MESSAGES: TypeAdapter[KeeperMessage] = TypeAdapter(KeeperMessage)
 
 
@@ -100,6 +104,8 @@ class KeeperHub:
         self._numbers = itertools.count(1)
         self._questions = itertools.count(1)
         self.misfits = 0
+        self.simulated = False
+        """Machines without connections only pretend to run attempts, so these write nothing."""
 
     def send(self, machine: str, message: AgentMessage) -> None:
         """See `agent.engine.Keepers`."""
@@ -167,11 +173,13 @@ class KeeperHub:
 
     def _read_message(self, text: str) -> KeeperMessage | None:
         try:
-            return _MESSAGES.validate_json(text)
-        except ValidationError as error:
+            message = _MESSAGES.validate_json(text)
+            _check_attempts(message)
+        except ValueError as error:  # ValidationError is one.
             self.misfits += 1
             logger().warning("misfit", count=self.misfits, error=str(error)[:500])
             return None
+        return message
 
     def _left(self, connection: Connection) -> None:
         if self._connections.get(connection.machine) is connection:
@@ -190,6 +198,8 @@ class KeeperHub:
         if machine is None:
             return LogAnswer(question=question, known=False)
         connection = self._connections.get(machine)
+        if connection is None and self.simulated:
+            return LogAnswer(question=question, known=True, ended=True)
         if connection is None:
             raise SilentKeeperError(f"the keeper of {machine} is not connected")
         waiting: asyncio.Future[LogAnswer] = asyncio.get_running_loop().create_future()
@@ -207,6 +217,20 @@ class KeeperHub:
             if isinstance(error, asyncio.CancelledError) and not waiting.cancelled():
                 raise
             raise SilentKeeperError(f"the keeper of {machine} does not answer") from error
+
+
+def _check_attempts(message: KeeperMessage) -> None:
+    """ValueError when it names something that is no attempt: it must not get any further."""
+    match message:
+        case KeeperHello(live=live):
+            named = live
+        case AttemptStarted(attempt=attempt) | AttemptEnded(attempt=attempt):
+            named = (attempt,)
+        case _:
+            named = ()
+    wrong = next((name for name in named if not _ATTEMPT.fullmatch(name)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong[:100]!r} is no attempt: <team>/<id>#<number>")
 
 
 def create_app(hub: KeeperHub, facts: Callable[[], dict[str, object]]) -> FastAPI:

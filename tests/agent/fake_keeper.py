@@ -1,6 +1,7 @@
 """A keeper with no processes, on a real socket: it starts a number once and keeps its endings."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -82,7 +83,8 @@ class FakeKeeper:
         for ended in list(self.over.values()):
             await self.say(ended)
         self._reading = asyncio.create_task(self._read(self._socket))
-        await self.ask()
+        with contextlib.suppress(ConnectionClosed):  # It may have been turned away already.
+            await self.ask()
 
     async def hang_up(self) -> None:
         assert self._socket is not None

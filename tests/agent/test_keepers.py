@@ -111,6 +111,14 @@ async def test_a_message_that_does_not_fit_is_counted_and_the_next_one_read(door
     assert door.hub.misfits == 1
 
 
+async def test_a_hello_that_names_what_is_no_attempt_goes_no_further(door: Door) -> None:
+    keeper = a_keeper()
+    keeper.live.add("no attempt")
+    await keeper.connect(door.path)
+    await until(lambda: keeper.close_code == MISFIT, "turned away")
+    assert (door.events, door.hub.misfits) == ([], 1)
+
+
 async def test_a_second_connection_of_a_machine_follows_the_first(door: Door) -> None:
     first, second = a_keeper(), a_keeper(instance="k2")
     await first.connect(door.path)
@@ -155,6 +163,12 @@ async def test_output_of_an_attempt_nobody_knows_is_unknown(door: Door) -> None:
 async def test_a_silent_keeper_is_said_to_be_silent(door: Door) -> None:
     answer = await door.get("/v1/logs?attempt=blue/t1%231")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+
+async def test_a_simulated_attempt_has_written_nothing(door: Door) -> None:
+    door.hub.simulated = True
+    answer = (await door.get("/v1/logs?attempt=blue/t1%231")).json()
+    assert (answer["known"], answer["data"], answer["ended"]) == (True, "", True)
 
 
 async def test_a_question_that_was_open_when_its_keeper_left_is_answered(door: Door) -> None:
