@@ -31,6 +31,7 @@ from tests.agent.fake_keeper import FakeKeeper, until, until_true
 from tests.agent.stubs import ClusterStub, TaskStub
 
 EXIT_S_MAX = 30
+pytestmark = pytest.mark.e2e
 
 
 class Site:
