@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Literal
 from uuid import uuid4
 
 from temporalio import activity
@@ -27,6 +28,7 @@ from domain.protocol import (
     Offer,
     Order,
     OrderAnswer,
+    Orphan,
     Register,
     StopOrder,
     TaskEnvelope,
@@ -64,6 +66,7 @@ class TinyAgent(AgentPort):
     live: dict[str, Offer] = field(default_factory=dict)
     ended: dict[str, Ending] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
+    _reports: set[asyncio.Task[None]] = field(default_factory=set)
 
     @activity.defn
     async def grant(self, grant: Grant) -> GrantAnswer:
@@ -91,7 +94,7 @@ class TinyAgent(AgentPort):
                 await self._end(order, attempt, self.ended.get(attempt, stopped))
             case Inquiry() if attempt in self.ended:
                 await self._end(order, attempt, self.ended[attempt])
-        return OrderAnswer(key=order.key, number=order.number, order=order.kind, answer="taken")
+        return _answer(order, "taken")
 
     async def _admit(self, order: Offer, attempt: str) -> OrderAnswer:
         if attempt not in self.live and attempt not in self.ended:
@@ -100,10 +103,12 @@ class TinyAgent(AgentPort):
             if ending is None:
                 self.live[attempt] = order
             else:
-                asyncio.get_running_loop().create_task(self._end(order, attempt, ending))
-        refused = attempt in self.ended and self.ended[attempt].kind is EndKind.REFUSED
-        answer = "refused" if refused else "admitted"
-        return OrderAnswer(key=order.key, number=order.number, order="offer", answer=answer)
+                ended = asyncio.create_task(self._end(order, attempt, ending))
+                self._reports.add(ended)
+                ended.add_done_callback(self._reports.discard)
+                if ending.kind is EndKind.REFUSED:
+                    return _answer(order, "refused")
+        return _answer(order, "admitted")
 
     async def _end(self, order: Order, attempt: str, ending: Ending) -> None:
         self.ended[attempt] = ending
@@ -122,6 +127,20 @@ class TinyAgent(AgentPort):
         """A running attempt ends."""
         order = self.live.pop(attempt)
         await self._end(order, attempt, ending)
+
+    async def orphan(self, attempt: str, ending: Ending) -> None:
+        """A running attempt ends, and its workflow is gone."""
+        order = self.live.pop(attempt)
+        self.ended[attempt] = ending
+        await self.tell(
+            Orphan(
+                key=order.key,
+                number=order.number,
+                machine=order.machine,
+                ending=ending,
+                at=datetime.now(UTC),
+            )
+        )
 
     async def report(self, key: str, message: TaskMessage) -> None:
         handle = self.client.get_workflow_handle(task_workflow_id(key))
@@ -157,4 +176,12 @@ class TinyAgent(AgentPort):
         )
         async with worker:
             await self.register()
-            yield self
+            try:
+                yield self
+            finally:
+                handle = self.client.get_workflow_handle(cluster_workflow_id(self.cluster))
+                await handle.terminate()
+
+
+def _answer(order: Order, word: Literal["admitted", "refused", "taken"]) -> OrderAnswer:
+    return OrderAnswer(key=order.key, number=order.number, order=order.kind, answer=word)

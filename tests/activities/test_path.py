@@ -2,7 +2,7 @@
 
 from domain.attempt import Outcome, Phase
 from tests.activities.agents import TinyAgent
-from tests.activities.conftest import Plant
+from tests.activities.plants import Plant
 
 
 async def test_a_task_runs_and_succeeds(plant: Plant) -> None:

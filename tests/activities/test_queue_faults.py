@@ -15,7 +15,7 @@ from store.overview import machines
 from store.session import reading
 from store.tasks import task
 from tests.activities.agents import TinyAgent, exited
-from tests.activities.conftest import Plant
+from tests.activities.plants import Plant
 from tests.workflows.fakes import eventually
 
 REFUSED = Ending(kind=EndKind.REFUSED, reason=Reason.AGENT_NO_ROOM)

@@ -43,7 +43,7 @@ from domain.supervision import (
 )
 from workflows.ports import AgentPort, ClusterPort, LedgerPort, PlacementPort
 
-WAIT_S_MAX = 20
+WAIT_S_MAX = 60
 
 _T = TypeVar("_T")
 

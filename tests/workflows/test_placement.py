@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from temporalio.client import WorkflowHandle
 
+from domain.ids import TaskKey
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
 from tests.workflows.conftest import Stage
 from tests.workflows.fakes import eventually
@@ -88,7 +89,7 @@ async def test_a_task_without_workflow_is_closed(skipping: Stage) -> None:
         )
         await handle.terminate()
     gone = [one for one in skipping.rounds.asked if isinstance(one, GoneTasks)]
-    assert gone == [GoneTasks(keys=("blue/t1",))]
+    assert gone == [GoneTasks(keys=(TaskKey("blue/t1"),))]
 
 
 async def test_what_a_starter_passes_is_no_state(skipping: Stage) -> None:

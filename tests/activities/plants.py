@@ -1,0 +1,55 @@
+"""A whole worker in this process: real ledger, real rounds, on somebody else's Temporal server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Engine
+from temporalio.client import Client, WorkflowHandle
+
+from domain.attempt import Outcome
+from domain.ids import WORKFLOW_QUEUE, task_workflow_id
+from domain.task import SubmitTask
+from runtime.settings import Settings
+from store.schema import migrate
+from store.session import open_engine
+from worker.wiring import wired
+from workflows.task import TaskWorkflow
+
+Handle = WorkflowHandle[Any, Outcome]
+
+
+@dataclass
+class Plant:
+    """A running worker and the ledger it writes."""
+
+    client: Client
+    engine: Engine
+    settings: Settings
+
+    async def submit(self, **changes: Any) -> Handle:
+        """Start a task's workflow as any Temporal client may."""
+        given = {"team": "blue", "id": f"t-{uuid4()}", "command": ["/bin/true"], **changes}
+        submission = SubmitTask.model_validate(given)
+        return await self.client.start_workflow(
+            TaskWorkflow.run,
+            submission.model_dump(mode="json"),
+            id=task_workflow_id(submission.key),
+            task_queue=WORKFLOW_QUEUE,
+        )
+
+
+@asynccontextmanager
+async def running_plant(client: Client, folder: Path, **settings: Any) -> AsyncIterator[Plant]:
+    """One worker on a fresh ledger."""
+    chosen = Settings(data_dir=folder, **settings)
+    engine = open_engine(chosen.database_url)
+    migrate(engine)
+    try:
+        async with wired(chosen, client, engine) as parts, parts.worker:
+            yield Plant(client, engine, chosen)
+    finally:
+        engine.dispose()
