@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, bindparam, exists, select, update
 
-from store.dialects import upsert
+from store.dialects import prepared_upsert
 from store.mapping import micros
+from store.prepared import KEYS, Prepared, one_of
 from store.tables import PARTITION, PENDING, TASK
 
 RUNG_S_MAX = 1
@@ -32,23 +33,26 @@ class Bell(StrEnum):
     BUSY = "busy"
 
 
-_WAITING = select(PARTITION.c.number).where(
-    exists()
-    .where(TASK.c.partition == PARTITION.c.number)
-    .where(PENDING)
-    .where(TASK.c.not_before <= bindparam("now"))
+_WAITING = Prepared(
+    select(PARTITION.c.number).where(
+        exists()
+        .where(TASK.c.partition == PARTITION.c.number)
+        .where(PENDING)
+        .where(TASK.c.not_before <= bindparam("now"))
+    )
 )
-_LOCK = (
+_LOCK = Prepared(
     select(PARTITION)
-    .where(PARTITION.c.number.in_(bindparam("keys", expanding=True)))
+    .where(one_of(PARTITION.c.number))
     .order_by(PARTITION.c.number)
     .with_for_update(key_share=True)
 )
-_SET = (
+_SET = Prepared(
     update(PARTITION)
     .where(PARTITION.c.number == bindparam("b_number"))
     .values(bell=bindparam("b_bell"), wakes=bindparam("b_wakes"), at=bindparam("b_at"))
 )
+_ADD = prepared_upsert(PARTITION, ("number", "bell", "at"))
 
 
 def ring(connection: Connection, woken: Collection[int], *, room_freed: bool, now: int) -> set[int]:
@@ -73,7 +77,7 @@ def ring_if_needed(connection: Connection, now: datetime) -> set[int]:
     waiting = _waiting(connection, at)
     if not waiting:
         return set()
-    rows = connection.execute(_LOCK, {"keys": sorted(waiting)})
+    rows = _LOCK.rows(connection, {KEYS: sorted(waiting)})
     asleep = [row.number for row in rows if _unheard(row.bell, row.at, at)]
     return _wake(connection, asleep, at)
 
@@ -91,7 +95,7 @@ def bell_round(connection: Connection, partition: int, now: datetime) -> int:
 
 def bell_idle(connection: Connection, partition: int, wakes: int, now: datetime) -> bool:
     """Go to sleep, unless there was a reason to look again since `wakes` was read."""
-    row = connection.execute(_LOCK, {"keys": [partition]}).one()
+    row = _LOCK.rows(connection, {KEYS: [partition]})[0]
     if row.wakes != wakes:
         return False
     _set(connection, partition, Bell.IDLE, row.wakes, micros(now))
@@ -99,25 +103,25 @@ def bell_idle(connection: Connection, partition: int, wakes: int, now: datetime)
 
 
 def _at_work(connection: Connection, partition: int, now: datetime) -> int:
-    row = connection.execute(_LOCK, {"keys": [partition]}).one()
+    row = _LOCK.rows(connection, {KEYS: [partition]})[0]
     _set(connection, partition, Bell.BUSY, row.wakes, micros(now))
     return int(row.wakes)
 
 
 def _waiting(connection: Connection, now: int) -> set[int]:
-    return {row.number for row in connection.execute(_WAITING, {"now": now})}
+    return {row.number for row in _WAITING.rows(connection, {"now": now})}
 
 
 def _wake(connection: Connection, numbers: Collection[int], now: int) -> set[int]:
     if not numbers:
         return set()
-    rows = connection.execute(_LOCK, {"keys": sorted(numbers)}).all()
+    rows = _LOCK.rows(connection, {KEYS: sorted(numbers)})
     if len(rows) < len(set(numbers)):
         _ensure(connection, numbers, now)
-        rows = connection.execute(_LOCK, {"keys": sorted(numbers)}).all()
+        rows = _LOCK.rows(connection, {KEYS: sorted(numbers)})
     rung = {row.number for row in rows if row.bell == Bell.IDLE or _unheard(row.bell, row.at, now)}
-    connection.execute(
-        _SET,
+    _SET.run_many(
+        connection,
         [
             {
                 "b_number": row.number,
@@ -137,12 +141,11 @@ def _unheard(bell: str, at: int, now: int) -> bool:
 
 
 def _ensure(connection: Connection, numbers: Collection[int], now: int) -> None:
-    fresh = upsert(connection, PARTITION)
-    connection.execute(
-        fresh, [{"number": n, "bell": Bell.IDLE.value, "at": now} for n in sorted(numbers)]
+    _ADD.run_many(
+        connection, [{"number": n, "bell": Bell.IDLE.value, "at": now} for n in sorted(numbers)]
     )
 
 
 def _set(connection: Connection, partition: int, bell: Bell, wakes: int, at: int) -> None:
     values = {"b_number": partition, "b_bell": bell.value, "b_wakes": wakes, "b_at": at}
-    connection.execute(_SET, values)
+    _SET.run(connection, values)

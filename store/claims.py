@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from domain.fleet import ClaimResult, Proposal
 from domain.reasons import Reason
@@ -18,6 +18,7 @@ from store.lines import NewClaim
 from store.locking import Work, rows_by_key
 from store.machines import CAPACITY
 from store.mapping import extra_text, micros, neighbour_text, place_of
+from store.prepared import Prepared, one_of
 from store.room import Room
 from store.tables import CLUSTER, MACHINE
 from store.transitions import mint
@@ -26,22 +27,21 @@ from store.writing import USED, write
 
 PROPOSALS_PER_TRANSACTION_MAX = 5_000
 
-_SOME: Any = bindparam("keys", expanding=True)
-_SHARE_CLUSTERS = (
+_SHARE_CLUSTERS = Prepared(
     select(CLUSTER.c.name, CLUSTER.c.epoch)
-    .where(CLUSTER.c.name.in_(_SOME))
+    .where(one_of(CLUSTER.c.name))
     .where(CLUSTER.c.state == Reach.REACHABLE.value)
     .order_by(CLUSTER.c.name)
     .with_for_update(read=True)
 )
-_LOCK_MACHINES = (
+_LOCK_MACHINES = Prepared(
     select(
         MACHINE.c.place,
         *(MACHINE.c[name] for name in (*CAPACITY, *USED)),
         *(MACHINE.c.cap_extra, MACHINE.c.used_extra),
         *(MACHINE.c.cordoned, MACHINE.c.reachable),
     )
-    .where(MACHINE.c.place.in_(_SOME))
+    .where(one_of(MACHINE.c.place))
     .order_by(MACHINE.c.place)
     .with_for_update(key_share=True)
 )

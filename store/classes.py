@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from domain.machine import MachineClass, MachineReport
 from store.dialects import upsert
 from store.mapping import read_class
+from store.prepared import Prepared
 from store.tables import MACHINE_CLASS
 
 _MOVE = (
@@ -16,12 +17,14 @@ _MOVE = (
     .where(MACHINE_CLASS.c.digest == bindparam("b_digest"))
     .values(machines=MACHINE_CLASS.c.machines + bindparam("b_change"))
 )
-_ALL = select(MACHINE_CLASS.c.body, MACHINE_CLASS.c.machines).where(MACHINE_CLASS.c.machines > 0)
+_ALL = Prepared(
+    select(MACHINE_CLASS.c.body, MACHINE_CLASS.c.machines).where(MACHINE_CLASS.c.machines > 0)
+)
 
 
 def machine_classes(connection: Connection) -> tuple[MachineClass, ...]:
     """Every class of which there are machines, silent and cordoned ones included."""
-    rows = connection.execute(_ALL)
+    rows = _ALL.rows(connection)
     return tuple(
         known
         if known.machines == row.machines

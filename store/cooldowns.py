@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from store.dialects import upsert
 from store.mapping import micros
+from store.prepared import Prepared
 from store.tables import COOLDOWN
 
 REFUSALS_MAX = 3
@@ -17,18 +18,21 @@ WITHIN_S = 60
 FIRST_STEP_S = 60
 STEP_S_MAX = 600
 _SECOND = 1_000_000
+_COOLING = Prepared(
+    select(COOLDOWN.c.cluster, COOLDOWN.c.shape).where(COOLDOWN.c.until > bindparam("now"))
+)
+_NEXT_END = Prepared(select(func.min(COOLDOWN.c.until)).where(COOLDOWN.c.until > bindparam("now")))
 
 
 def cooling(connection: Connection, now: datetime) -> set[tuple[str, str]]:
     """Cluster and shape of every cool-down that has not ended."""
-    statement = select(COOLDOWN.c.cluster, COOLDOWN.c.shape).where(COOLDOWN.c.until > micros(now))
-    return {(row.cluster, row.shape) for row in connection.execute(statement)}
+    rows = _COOLING.rows(connection, {"now": micros(now)})
+    return {(row.cluster, row.shape) for row in rows}
 
 
 def next_end(connection: Connection, now: datetime) -> int | None:
     """When the next cool-down ends: room for whoever waits."""
-    statement = select(func.min(COOLDOWN.c.until)).where(COOLDOWN.c.until > micros(now))
-    end: int | None = connection.scalar(statement)
+    end: int | None = _NEXT_END.scalar(connection, {"now": micros(now)})
     return end
 
 

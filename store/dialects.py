@@ -1,26 +1,36 @@
 """The few places where SQLite and PostgreSQL differ in words."""
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, cast, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from store.prepared import Prepared
 from store.tables import MACHINE
 
-_LAST_REVISION = select(func.max(MACHINE.c.revision))
-_TRANSACTION = select(cast(cast(func.pg_current_xact_id(), postgresql.TEXT), BigInteger))
-_OLDEST_RUNNING = select(
-    cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), postgresql.TEXT), BigInteger)
+_LAST_REVISION = Prepared(select(func.max(MACHINE.c.revision)))
+_TRANSACTION = Prepared(select(cast(cast(func.pg_current_xact_id(), postgresql.TEXT), BigInteger)))
+_OLDEST_RUNNING = Prepared(
+    select(
+        cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), postgresql.TEXT), BigInteger)
+    )
 )
 
 
 Insert = sqlite.Insert | postgresql.Insert
 
 
-def upsert(connection: Connection, table: Table, *updated: str, adding: bool = False) -> Insert:
-    """An insert that, where the row exists, sets (or adds to) these columns, or does nothing."""
-    return _upsert(connection.dialect.name, table, updated, adding)
+def upsert(connection: Connection, table: Table) -> Insert:
+    """An insert that does nothing where the row exists."""
+    return _upsert(connection.dialect.name, table, (), False)
+
+
+def prepared_upsert(
+    table: Table, columns: Sequence[str], *updated: str, adding: bool = False
+) -> Prepared:
+    """An insert that, where the row exists, sets (or adds to) some columns, or does nothing."""
+    return Prepared(lambda dialect: _upsert(dialect, table, updated, adding), columns)
 
 
 @cache
@@ -50,5 +60,5 @@ def reading_mark(connection: Connection) -> int:
     return _number(connection, _LAST_REVISION) + 1
 
 
-def _number(connection: Connection, statement: Any) -> int:
-    return int(connection.scalar(statement) or 0)
+def _number(connection: Connection, statement: Prepared) -> int:
+    return int(statement.scalar(connection) or 0)

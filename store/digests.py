@@ -16,6 +16,7 @@ from domain.protocol import RunningDigest
 from store.lines import OfferState
 from store.locking import rows_by_key
 from store.mapping import micros, place_of
+from store.prepared import Prepared, one_of
 from store.tables import CLAIM, HELD
 
 DOUBT_AFTER_S = 30
@@ -23,12 +24,12 @@ DOUBT_AFTER_S = 30
 INQUIRIES_MAX = 200
 """So many at a time; the others with a later heartbeat."""
 
-_THERE = (
+_THERE = Prepared(
     select(
         *(CLAIM.c.attempt, CLAIM.c.place, CLAIM.c.state, CLAIM.c.claimed_at),
         *(CLAIM.c.to_deliver, CLAIM.c.vouched),
     )
-    .where(CLAIM.c.place.in_(bindparam("keys", expanding=True)))
+    .where(one_of(CLAIM.c.place))
     .where(HELD)
 )
 _SOME = CLAIM.c.attempt.in_(bindparam("keys", expanding=True))

@@ -15,6 +15,7 @@ from domain.fleet import Beside, Fleet, MachineStanding
 from domain.supervision import Reach
 from store.dialects import reading_mark
 from store.mapping import read_extra, read_labels, read_taints
+from store.prepared import KEYS, Prepared, one_of
 from store.tables import CLAIM, CLUSTER, HELD, MACHINE
 
 PLACES_PER_STATEMENT_MAX = 5_000
@@ -26,8 +27,9 @@ _COLUMNS = select(
     MACHINE.c.cordoned,
     MACHINE.c.reachable,
 )
-_CHANGED = _COLUMNS.where(MACHINE.c.revision >= bindparam("since"))
-_CLUSTERS = select(CLUSTER.c.name, CLUSTER.c.state)
+_ALL = Prepared(_COLUMNS)
+_CHANGED = Prepared(_COLUMNS.where(MACHINE.c.revision >= bindparam("since")))
+_CLUSTERS = Prepared(select(CLUSTER.c.name, CLUSTER.c.state))
 _HOLDS_ROOM = (CLAIM.c.standing == "open") | (CLAIM.c.vouched == 0)
 _BESIDE = (
     select(CLAIM.c.place, CLAIM.c.neighbour, func.count().label("count"))
@@ -36,31 +38,32 @@ _BESIDE = (
     .where(CLAIM.c.neighbour.is_not(None))
     .group_by(CLAIM.c.place, CLAIM.c.neighbour)
 )
-_BESIDE_AT = _BESIDE.where(CLAIM.c.place.in_(bindparam("keys", expanding=True)))
+_BESIDE_ALL = Prepared(_BESIDE)
+_BESIDE_AT = Prepared(_BESIDE.where(one_of(CLAIM.c.place)))
 
 
 def fleet(connection: Connection) -> Fleet:
     """Every machine."""
     mark = reading_mark(connection)  # Before the rows: a change in between is then read twice.
-    rows = connection.execute(_COLUMNS).all()
-    return _fleet(connection, rows, connection.execute(_BESIDE).all(), mark)
+    rows = _ALL.rows(connection)
+    return _fleet(connection, rows, _BESIDE_ALL.rows(connection), mark)
 
 
 def fleet_changes(connection: Connection, since: int) -> Fleet:
     """The machines that may have changed since a read that answered with this revision."""
     mark = reading_mark(connection)
-    rows = connection.execute(_CHANGED, {"since": since}).all()
+    rows = _CHANGED.rows(connection, {"since": since})
     places = [row.place for row in rows]
     beside: list[Any] = []
     for first in range(0, len(places), PLACES_PER_STATEMENT_MAX):
         some = places[first : first + PLACES_PER_STATEMENT_MAX]
-        beside += connection.execute(_BESIDE_AT, {"keys": some})
+        beside += _BESIDE_AT.rows(connection, {KEYS: some})
     return _fleet(connection, rows, beside, mark)
 
 
 def clusters_usable(connection: Connection) -> dict[str, bool]:
     """Every cluster: True while it may be given new work."""
-    rows = connection.execute(_CLUSTERS)
+    rows = _CLUSTERS.rows(connection)
     return {row.name: row.state == Reach.REACHABLE for row in rows}
 
 

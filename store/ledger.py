@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from domain.attempt import EndKind, Phase, StopCause
 from domain.claims import (
@@ -33,7 +33,7 @@ from domain.shape import shape_digest
 from domain.views import EventKind
 from store.brake import brake_held
 from store.classes import machine_classes
-from store.dialects import upsert
+from store.dialects import prepared_upsert
 from store.lines import ClaimLine, TaskLine
 from store.locking import Work
 from store.mapping import ending_text, micros, read_spent, spec_text
@@ -54,6 +54,12 @@ from store.transitions import (
 from store.writing import write
 
 OPERATIONS_PER_TRANSACTION_MAX = 1_000
+_NEW_TASK_COLUMNS = (
+    *("key", "team", "partition", "phase", "band", "service", "digest", "shape", "enqueued_at"),
+    *("asked_at", "not_before", "not_after", "pending_since", "updated_at"),
+)
+_ADD_TASKS = prepared_upsert(TASK, _NEW_TASK_COLUMNS)
+_ADD_SPECS = prepared_upsert(SPEC, ("key", "body"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +133,9 @@ def _insert_new(
     if not rows:
         return refusals
     # Another transaction may insert the same key meanwhile: then its row stands, and ours is read.
-    tasks = upsert(work.connection, TASK)
-    done = work.connection.execute(tasks, rows).rowcount == len(rows)
+    _ADD_TASKS.run_many(work.connection, rows)
     specs = [{"key": r["key"], "body": spec_text(new[r["key"]].spec)} for r in rows]
-    insert_specs = insert(SPEC) if done else upsert(work.connection, SPEC)
-    work.connection.execute(insert_specs, specs)
+    _ADD_SPECS.run_many(work.connection, specs)
     return refusals
 
 

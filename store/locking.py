@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, select
+from sqlalchemy import Connection, select
 
 from domain.ids import attempt_id
 from store.lines import ClaimLine, TaskLine
+from store.prepared import KEYS, Prepared, one_of
 from store.room import Room
 from store.tables import CLAIM, TASK
 
@@ -20,29 +21,29 @@ KEYS_PER_TRANSACTION_MAX = 10_000
 
 _TASK_FIELDS = [f.name for f in fields(TaskLine) if f.name != "changed"]
 _CLAIM_FIELDS = [f.name for f in fields(ClaimLine) if f.name != "changed"]
-_SOME_KEYS: Any = bindparam("keys", expanding=True)
-_TASKS = (
+_PEEK_TASKS = Prepared(select(TASK.c.key).where(one_of(TASK.c.key)))
+_LOCK_TASKS = Prepared(
     select(*(TASK.c[name] for name in _TASK_FIELDS))
-    .where(TASK.c.key.in_(_SOME_KEYS))
+    .where(one_of(TASK.c.key))
     .order_by(TASK.c.key)
+    .with_for_update(key_share=True)
 )
-_LOCK_TASKS = _TASKS.with_for_update(key_share=True)
-_LOCK_CLAIMS = (
+_LOCK_CLAIMS = Prepared(
     select(*(CLAIM.c[name] for name in _CLAIM_FIELDS))
-    .where(CLAIM.c.attempt.in_(_SOME_KEYS))
+    .where(one_of(CLAIM.c.attempt))
     .order_by(CLAIM.c.attempt)
     .with_for_update(key_share=True)
 )
 
 
 def rows_by_key(
-    connection: Connection, statement: Select[Any], keys: Collection[str]
+    connection: Connection, statement: Prepared, keys: Collection[str]
 ) -> Sequence[Any]:
-    """The rows of a statement with the expanding parameter `keys`; none for no keys."""
+    """The rows of a statement with a `one_of`; none for no keys."""
     assert len(keys) <= KEYS_PER_TRANSACTION_MAX, len(keys)
     if not keys:
         return ()
-    return connection.execute(statement, {"keys": sorted(keys)}).all()
+    return statement.rows(connection, {KEYS: sorted(keys)})
 
 
 class Work:
@@ -69,8 +70,7 @@ class Work:
 
     def peek_tasks(self, keys: Collection[str]) -> set[str]:
         """Which of these exist, without a lock."""
-        statement = select(TASK.c.key).where(TASK.c.key.in_(_SOME_KEYS))
-        return {row.key for row in rows_by_key(self.connection, statement, keys)}
+        return {row.key for row in rows_by_key(self.connection, _PEEK_TASKS, keys)}
 
     def lock_tasks(self, keys: Collection[str]) -> None:
         """Lock the rows that exist, in the order of their keys."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from domain.attempt import Phase, StopCause
 from domain.ids import attempt_id
@@ -25,6 +25,7 @@ from domain.views import EventKind
 from store.lines import ClaimLine, OfferState, TaskLine
 from store.locking import Work
 from store.mapping import micros, read_spec, split_place
+from store.prepared import KEYS, Prepared, one_of
 from store.tables import CLAIM, CLUSTER, SPEC, TO_DELIVER
 from store.transitions import note, order_stop, withdraw_stop
 from store.writing import write
@@ -34,11 +35,11 @@ _ORDER_BYTES = 500
 """A generous guess at an order without its specification."""
 
 _MINE = CLAIM.c.cluster == bindparam("cluster")
-_UNANSWERED = (
+_UNANSWERED = Prepared(
     select(
         *(CLAIM.c.attempt, CLAIM.c.key, CLAIM.c.number, CLAIM.c.place, CLAIM.c.state),
         *(CLAIM.c.stop_cause, CLAIM.c.stop_epoch, CLAIM.c.stop_sent, CLAIM.c.inquiry),
-        CLAIM.c.grace_s,
+        *(CLAIM.c.grace_s, CLAIM.c.offer_sent_at),
         case((CLAIM.c.state == OfferState.OFFERED.value, SPEC.c.body), else_=None).label("body"),
     )
     .join(SPEC, SPEC.c.key == CLAIM.c.key)
@@ -48,33 +49,47 @@ _UNANSWERED = (
     .order_by(CLAIM.c.stop_cause.is_(None), CLAIM.c.claimed_at, CLAIM.c.attempt)
     .limit(bindparam("limit"))
 )
-_SOME = CLAIM.c.attempt.in_(bindparam("keys", expanding=True))
-_LOCK_SENT = select(CLAIM.c.attempt).where(_SOME).order_by(CLAIM.c.attempt).with_for_update()
-_SENT = update(CLAIM).where(_SOME).values(stop_sent=1)
-_EPOCH = select(CLUSTER.c.epoch).where(CLUSTER.c.name == bindparam("cluster"))
-_ANY = select(CLAIM.c.attempt).where(_MINE).where(TO_DELIVER).limit(1)
-_LATE_OFFERS = (
+_SOME = one_of(CLAIM.c.attempt)
+_LOCK_SENT = Prepared(
+    select(CLAIM.c.attempt).where(_SOME).order_by(CLAIM.c.attempt).with_for_update(key_share=True)
+)
+_STOPS_SENT = Prepared(update(CLAIM).where(_SOME).values(stop_sent=1))
+_OFFERS_SENT = Prepared(update(CLAIM).where(_SOME).values(offer_sent_at=bindparam("b_at")))
+_EPOCH = Prepared(select(CLUSTER.c.epoch).where(CLUSTER.c.name == bindparam("cluster")))
+_ANY = Prepared(select(CLAIM.c.attempt).where(_MINE).where(TO_DELIVER).limit(1))
+_LATE_OFFERS = Prepared(
     select(CLAIM.c.attempt, CLAIM.c.key)
     .where(_MINE)
     .where(TO_DELIVER)
     .where(CLAIM.c.state == OfferState.OFFERED.value)
     .where(CLAIM.c.stop_cause.is_(None))
-    .where(CLAIM.c.claimed_at <= bindparam("before"))
+    .where(CLAIM.c.offer_sent_at <= bindparam("before"))
     .limit(STOPS_PER_TRANSACTION_MAX)
+)
+_DELIVERED = Prepared(
+    update(CLUSTER)
+    .where(CLUSTER.c.name == bindparam("b_cluster"))
+    .where(CLUSTER.c.epoch == bindparam("b_epoch"))
+    .values(
+        delivering_since=func.coalesce(CLUSTER.c.delivering_since, bindparam("b_now")),
+        delivered_at=bindparam("b_now"),
+    )
 )
 
 
 def orders(
-    connection: Connection, cluster: str, limit: int = ORDERS_PER_DELIVERY_MAX
+    connection: Connection, cluster: str, now: datetime, limit: int = ORDERS_PER_DELIVERY_MAX
 ) -> tuple[int, list[Order]]:
     """The epoch, and the orders without an answer, as many as one delivery can hold.
 
-    A stop order counts as sent from here on: nothing takes it back any more.
+    They count as sent from here on: nothing takes a stop order back any more, and the time in which
+    an offer must be answered has begun.
     """
-    epoch = connection.scalar(_EPOCH, {"cluster": cluster})
-    rows = connection.execute(_UNANSWERED, {"cluster": cluster, "limit": limit}).all()
+    epoch = _EPOCH.scalar(connection, {"cluster": cluster})
+    rows = _UNANSWERED.rows(connection, {"cluster": cluster, "limit": limit})
     asked: list[Order] = []
-    sent: list[str] = []
+    stops: list[str] = []
+    offers: list[str] = []
     size = 0
     for row in rows:
         order = _order(row)
@@ -84,16 +99,21 @@ def orders(
             break
         asked.append(order)
         if isinstance(order, StopOrder) and not row.stop_sent:
-            sent.append(row.attempt)
-    if sent:
-        connection.execute(_LOCK_SENT, {"keys": sorted(sent)})
-        connection.execute(_SENT, {"keys": sent})
+            stops.append(row.attempt)
+        elif isinstance(order, Offer) and row.offer_sent_at is None:
+            offers.append(row.attempt)
+    if stops or offers:
+        _LOCK_SENT.rows(connection, {KEYS: sorted(stops + offers)})
+    if stops:
+        _STOPS_SENT.run(connection, {KEYS: stops})
+    if offers:
+        _OFFERS_SENT.run(connection, {KEYS: offers, "b_at": micros(now)})
     return int(epoch or 0), asked
 
 
 def undelivered(connection: Connection, cluster: str) -> bool:
     """True while an order waits for this cluster's agent."""
-    return connection.scalar(_ANY, {"cluster": cluster}) is not None
+    return _ANY.scalar(connection, {"cluster": cluster}) is not None
 
 
 def apply_answers(
@@ -134,7 +154,10 @@ def stop_unanswered_offers(
     *,
     deliveries_succeed: bool = True,
 ) -> int:
-    """Offers without an answer for too long, while deliveries succeeded, become stop orders."""
+    """Offers without an answer for too long, while deliveries succeeded, become stop orders.
+
+    What only waits for its turn behind many others has not been asked yet, and is left alone.
+    """
     mine = CLUSTER.c.name == cluster
     if not deliveries_succeed:
         connection.execute(update(CLUSTER).where(mine).values(delivering_since=None))
@@ -143,7 +166,7 @@ def stop_unanswered_offers(
     before = micros(now) - round(deadline_s * 1_000_000)
     if row is None or row.delivering_since is None or row.delivering_since > before:
         return 0
-    late = connection.execute(_LATE_OFFERS, {"cluster": cluster, "before": before}).all()
+    late = _LATE_OFFERS.rows(connection, {"cluster": cluster, "before": before})
     return _stop_all(connection, late, StopCause.OFFER_UNANSWERED, now, unanswered=True)
 
 
@@ -176,10 +199,8 @@ def _order(row: Any) -> Order:
 
 def _note_delivery(connection: Connection, cluster: str, epoch: int, now: int) -> bool:
     """A delivery has succeeded; False when its epoch is over."""
-    mine = (CLUSTER.c.name == cluster) & (CLUSTER.c.epoch == epoch)
-    since = case((CLUSTER.c.delivering_since.is_(None), now), else_=CLUSTER.c.delivering_since)
-    done = update(CLUSTER).where(mine).values(delivering_since=since, delivered_at=now)
-    return connection.execute(done).rowcount == 1
+    given = {"b_cluster": cluster, "b_epoch": epoch, "b_now": now}
+    return _DELIVERED.run(connection, given) == 1
 
 
 def _answered(

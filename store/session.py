@@ -54,7 +54,10 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One reading transaction; on SQLite it never waits for the writer, nor the writer for it."""
-    with engine.connect().execution_options(**{_READING: True}) as connection:
+    with (
+        engine.connect().execution_options(**{_READING: True}) as connection,
+        connection.begin(),
+    ):
         yield connection
 
 

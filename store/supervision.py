@@ -75,7 +75,7 @@ def supervise(
             stop_unanswered_offers(
                 connection, cluster, now, offer_deadline_s, deliveries_succeed=succeed
             )
-            return Supervised(_loaded(connection, cluster), rings)
+            return Supervised(_loaded(connection, cluster, now), rings)
         case LookAtBrake():
             return Supervised(BrakeSeen(braked=brake_held(connection)), rings)
         case Fence(epoch=epoch):
@@ -111,8 +111,8 @@ def _opened(connection: Connection, cluster: str, terms: LeaseTerms) -> Opened:
     return Opened(terms=terms, reach=Reach(row.state), epoch=row.epoch, instance=row.instance)
 
 
-def _loaded(connection: Connection, cluster: str) -> OrdersLoaded:
-    epoch, asked = orders(connection, cluster, ORDERS_PER_DELIVERY_MAX)
+def _loaded(connection: Connection, cluster: str, now: datetime) -> OrdersLoaded:
+    epoch, asked = orders(connection, cluster, now)
     if not asked:
         return OrdersLoaded(delivery=None)
     delivery = Delivery(cluster=cluster, epoch=epoch, orders=tuple(asked))

@@ -14,6 +14,13 @@ from store.mapping import ending_text, read_spent
 EVENTS_KEPT_MAX = 100
 """The newest so many events of a task are kept."""
 
+NEW_CLAIM_COLUMNS = (
+    *("attempt", "key", "number", "team", "cluster", "place", "epoch", "standing", "state"),
+    *("on_loss", "grace_s", "neighbour", "cpu_milli", "memory_mib", "gpu", "disk_mib"),
+    *("net_mbps", "extra", "claimed_at"),
+)
+"""What `mint` says of a claim; the other columns begin as the table says."""
+
 ENDINGS = frozenset({EndKind.EXITED, EndKind.REFUSED, EndKind.STOPPED, EndKind.LOST})
 """The attempt certainly runs no more: its room is free."""
 

@@ -11,20 +11,21 @@ from domain.verdict import Verdict
 from domain.views import VerdictView
 from store.locking import rows_by_key
 from store.mapping import instant, micros
+from store.prepared import Prepared, one_of
 from store.tables import PENDING, TASK
 
 KEPT_MAX = 5
 REFRESH_S = 10
 """The same reasons with other numbers are written at most so often."""
 
-_LOCK = (
+_LOCK = Prepared(
     select(TASK.c.key, TASK.c.verdict)
-    .where(TASK.c.key.in_(bindparam("keys", expanding=True)))
+    .where(one_of(TASK.c.key))
     .where(PENDING)
     .order_by(TASK.c.key)
     .with_for_update(key_share=True)
 )
-_UPDATE = (
+_UPDATE = Prepared(
     update(TASK).where(TASK.c.key == bindparam("b_key")).values(verdict=bindparam("b_verdict"))
 )
 
@@ -40,7 +41,7 @@ def record_verdicts(connection: Connection, verdicts: Mapping[str, Verdict], now
             text = json.dumps(after, separators=(",", ":"))
             changes.append({"b_key": row.key, "b_verdict": text})
     if changes:
-        connection.execute(_UPDATE, changes)
+        _UPDATE.run_many(connection, changes)
     return len(changes)
 
 

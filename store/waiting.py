@@ -10,6 +10,7 @@ from domain.priority import Band
 from domain.task import TaskSpec
 from store.cooldowns import next_end
 from store.mapping import instant, micros, read_spec
+from store.prepared import KEYS, Prepared, one_of
 from store.tables import PENDING, SPEC, TASK
 
 _MINE = TASK.c.partition == bindparam("partition")
@@ -26,7 +27,8 @@ _DUE = (
     .limit(bindparam("limit"))
 )
 _DUE_WITHOUT = _DUE.where(TASK.c.shape.not_in(bindparam("without", expanding=True)))
-_OVERDUE = (
+_DUE_NOW = Prepared(_DUE)
+_OVERDUE = Prepared(
     select(TASK.c.key)
     .where(_MINE)
     .where(PENDING)
@@ -35,21 +37,21 @@ _OVERDUE = (
     .order_by(TASK.c.not_after)
     .limit(bindparam("limit"))
 )
-_NEXT_START = (
+_NEXT_START = Prepared(
     select(func.min(TASK.c.not_before))
     .where(_MINE)
     .where(PENDING)
     .where(TASK.c.not_before > bindparam("now"))
 )
-_NEXT_END = (
+_NEXT_END = Prepared(
     select(func.min(TASK.c.not_after))
     .where(_MINE)
     .where(PENDING)
     .where(TASK.c.not_after.is_not(None))
     .where(TASK.c.not_after > bindparam("now"))
 )
-_WAITING = select(func.count()).select_from(TASK).where(_MINE).where(PENDING)
-_SPECS = select(SPEC.c.key, SPEC.c.body).where(SPEC.c.key.in_(bindparam("keys", expanding=True)))
+_WAITING = Prepared(select(func.count()).select_from(TASK).where(_MINE).where(PENDING))
+_SPECS = Prepared(select(SPEC.c.key, SPEC.c.body).where(one_of(SPEC.c.key)))
 
 
 def pending(
@@ -66,6 +68,7 @@ def pending(
     asked: dict[str, object] = {"partition": partition, "now": micros(now), "limit": limit}
     if without:
         asked["without"] = sorted(without)
+    rows = connection.execute(_DUE_WITHOUT, asked) if without else _DUE_NOW.rows(connection, asked)
     return [
         PendingTask(
             key=row.key,
@@ -76,14 +79,14 @@ def pending(
             shape=row.shape,
             spec=read_spec(row.body),
         )
-        for row in connection.execute(_DUE_WITHOUT if without else _DUE, asked)
+        for row in rows
     ]
 
 
 def expired(connection: Connection, partition: int, now: datetime, limit: int = 100) -> list[str]:
     """Keys of waiting rows past their `not_after`: their workflows are to be told."""
     asked = {"partition": partition, "now": micros(now), "limit": limit}
-    return list(connection.scalars(_OVERDUE, asked))
+    return [row.key for row in _OVERDUE.rows(connection, asked)]
 
 
 def next_due(connection: Connection, partition: int, now: datetime) -> datetime | None:
@@ -92,7 +95,7 @@ def next_due(connection: Connection, partition: int, now: datetime) -> datetime 
     Give it the instant with which the last round read: what fell due since is then not forgotten.
     """
     asked = {"partition": partition, "now": micros(now)}
-    instants = [connection.scalar(_NEXT_START, asked), connection.scalar(_NEXT_END, asked)]
+    instants = [_NEXT_START.scalar(connection, asked), _NEXT_END.scalar(connection, asked)]
     if waiting_count(connection, partition):
         instants.append(next_end(connection, now))
     known = [at for at in instants if at is not None]
@@ -101,12 +104,12 @@ def next_due(connection: Connection, partition: int, now: datetime) -> datetime 
 
 def waiting_count(connection: Connection, partition: int) -> int:
     """How many rows wait, due or not."""
-    return int(connection.scalar(_WAITING, {"partition": partition}) or 0)
+    return int(_WAITING.scalar(connection, {"partition": partition}) or 0)
 
 
 def specs(connection: Connection, keys: Sequence[str]) -> dict[str, TaskSpec]:
     """What these tasks asked for."""
     if not keys:
         return {}
-    rows = connection.execute(_SPECS, {"keys": sorted(keys)})
+    rows = _SPECS.rows(connection, {KEYS: sorted(keys)})
     return {row.key: read_spec(row.body) for row in rows}

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Table, Update, bindparam, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, insert, select, update
 
 from domain.resources import COLUMNS
 from store.bell import ring
 from store.cooldowns import count_refusals
-from store.dialects import next_revision, upsert
+from store.dialects import next_revision, prepared_upsert
 from store.lines import ClaimLine, TaskLine
 from store.locking import Work, rows_by_key
 from store.mapping import extra_text
+from store.prepared import Prepared, one_of
 from store.room import Room
 from store.tables import CLAIM, EVENT, MACHINE, TASK, USAGE
+from store.transitions import NEW_CLAIM_COLUMNS
 
 _TASK_FIXED = {"key", "team", "partition", "band", "digest", "shape", "changed"}
 _TASK_NAMES = [f.name for f in fields(TaskLine) if f.name not in _TASK_FIXED]
@@ -29,14 +31,14 @@ _CLAIM_NAMES = [f.name for f in fields(ClaimLine) if f.name not in _CLAIM_FIXED]
 USED = tuple(f"used_{column}" for column in COLUMNS)
 
 
-def _update_lines(table: Table, key: str, names: Iterable[str]) -> Update:
+def _update_lines(table: Table, key: str, names: Iterable[str]) -> Prepared:
     values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
-    return update(table).where(table.c[key] == bindparam("b_row")).values(values)
+    return Prepared(update(table).where(table.c[key] == bindparam("b_row")).values(values))
 
 
 _UPDATE_TASKS = _update_lines(TASK, "key", _TASK_NAMES)
 _UPDATE_CLAIMS = _update_lines(CLAIM, "attempt", _CLAIM_NAMES)
-_UPDATE_USED = (
+_UPDATE_USED = Prepared(
     update(MACHINE)
     .where(MACHINE.c.place == bindparam("b_place"))
     .values(
@@ -44,34 +46,37 @@ _UPDATE_USED = (
         | {"revision": bindparam("b_revision")}
     )
 )
-_UPDATE_USED_EXTRA = (
+_UPDATE_USED_EXTRA = Prepared(
     update(MACHINE)
     .where(MACHINE.c.place == bindparam("b_place"))
     .values(used_extra=bindparam("b_used_extra"))
 )
-_LOCK_MACHINES = (
+_LOCK_MACHINES = Prepared(
     select(MACHINE.c.place, MACHINE.c.used_extra)
-    .where(MACHINE.c.place.in_(bindparam("keys", expanding=True)))
+    .where(one_of(MACHINE.c.place))
     .order_by(MACHINE.c.place)
     .with_for_update(key_share=True)
 )
-_LOCK_USAGE = (
+_LOCK_USAGE = Prepared(
     select(USAGE.c.team, USAGE.c.extra)
-    .where(USAGE.c.team.in_(bindparam("keys", expanding=True)))
+    .where(one_of(USAGE.c.team))
     .order_by(USAGE.c.team)
     .with_for_update(key_share=True)
 )
-_UPDATE_USAGE_EXTRA = (
+_UPDATE_USAGE_EXTRA = Prepared(
     update(USAGE).where(USAGE.c.team == bindparam("b_team")).values(extra=bindparam("b_extra"))
 )
-_INSERT_CLAIMS = insert(CLAIM)
+_INSERT_CLAIMS = Prepared(insert(CLAIM), NEW_CLAIM_COLUMNS)
+_EVENT_COLUMNS = ("seq", "at", "kind", "number", "detail")
+_PUT_EVENTS = prepared_upsert(EVENT, ("key", "slot", *_EVENT_COLUMNS), *_EVENT_COLUMNS)
+_ADD_USAGE = prepared_upsert(USAGE, ("team", *COLUMNS), *COLUMNS, adding=True)
 
 
 def write(work: Work) -> set[int]:
     """Write everything; the answer is the partitions whose bell the caller must ring."""
     connection = work.connection
     if work.new_claims:
-        connection.execute(_INSERT_CLAIMS, work.new_claims)
+        _INSERT_CLAIMS.run_many(connection, work.new_claims)
     _write_lines(connection, _UPDATE_TASKS, work.tasks, _TASK_NAMES)
     _write_lines(connection, _UPDATE_CLAIMS, work.claims, _CLAIM_NAMES)
     _write_events(work)
@@ -83,7 +88,7 @@ def write(work: Work) -> set[int]:
 
 def _write_lines(
     connection: Connection,
-    statement: Update,
+    statement: Prepared,
     lines: Mapping[str, TaskLine | ClaimLine],
     names: list[str],
 ) -> None:
@@ -93,15 +98,14 @@ def _write_lines(
         if line.changed
     ]
     if changed:
-        connection.execute(statement, changed)
+        statement.run_many(connection, changed)
 
 
 def _write_events(work: Work) -> None:
     if not work.events:
         return
     latest = {(e["key"], e["slot"]): e for e in work.events}  # A ring may come round in one batch.
-    statement = upsert(work.connection, EVENT, "seq", "at", "kind", "number", "detail")
-    work.connection.execute(statement, list(latest.values()))
+    _PUT_EVENTS.run_many(work.connection, list(latest.values()))
 
 
 def _write_used(work: Work) -> None:
@@ -114,8 +118,8 @@ def _write_used(work: Work) -> None:
     # and in order with the rest.
     before = dict(rows_by_key(connection, _LOCK_MACHINES, used)) if with_extra else {}
     revision = next_revision(connection)
-    connection.execute(
-        _UPDATE_USED,
+    _UPDATE_USED.run_many(
+        connection,
         [
             {
                 "b_place": place,
@@ -128,7 +132,7 @@ def _write_used(work: Work) -> None:
     if with_extra:
         after = {place: _sum_text(before[place], room) for place, room in with_extra.items()}
         changes = [{"b_place": place, "b_used_extra": text} for place, text in after.items()]
-        connection.execute(_UPDATE_USED_EXTRA, changes)
+        _UPDATE_USED_EXTRA.run_many(connection, changes)
 
 
 def _write_usage(work: Work) -> None:
@@ -136,19 +140,18 @@ def _write_usage(work: Work) -> None:
     if not charged:
         return
     connection = work.connection
-    statement = upsert(connection, USAGE, *COLUMNS, adding=True)
     rows = [
         {"team": team, **dict(zip(COLUMNS, room.vector, strict=True))}
         for team, room in charged.items()
     ]
-    connection.execute(statement, rows)
+    _ADD_USAGE.run_many(connection, rows)
     with_extra = {team: room for team, room in charged.items() if room.extra}
     if with_extra:
         # The rows are this transaction's by now: the statement above has locked them.
         before = dict(rows_by_key(connection, _LOCK_USAGE, with_extra))
         after = {team: _sum_text(before[team], room) for team, room in with_extra.items()}
         changes = [{"b_team": team, "b_extra": text} for team, text in after.items()]
-        connection.execute(_UPDATE_USAGE_EXTRA, changes)
+        _UPDATE_USAGE_EXTRA.run_many(connection, changes)
 
 
 def _sum_text(before: str | None, change: Room) -> str | None:

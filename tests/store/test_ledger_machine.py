@@ -234,7 +234,7 @@ class LedgerMachine(RuleBasedStateMachine):
         lost=st.booleans(),
     )
     def deliver(self, cluster: str, admits: list[bool], older: bool, lost: bool) -> None:
-        epoch, asked = self.world.do(orders, cluster, 8)
+        epoch, asked = self.world.do(orders, cluster, self.world.now, 8)
         if lost:
             return
         answers = []
