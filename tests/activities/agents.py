@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from domain.attempt import Ending, EndKind
@@ -144,7 +145,11 @@ class TinyAgent(AgentPort):
 
     async def report(self, key: str, message: TaskMessage) -> None:
         handle = self.client.get_workflow_handle(task_workflow_id(key))
-        await handle.signal("report", TaskEnvelope(sender=self.cluster, message=message))
+        try:
+            await handle.signal("report", TaskEnvelope(sender=self.cluster, message=message))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
 
     async def tell(self, message: ClusterMessage) -> None:
         """To the cluster's workflow, started where it does not run."""

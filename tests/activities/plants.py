@@ -12,10 +12,14 @@ from temporalio.client import Client, WorkflowHandle
 
 from domain.attempt import Outcome
 from domain.ids import WORKFLOW_QUEUE, task_workflow_id
+from domain.supervision import Reach
 from domain.task import SubmitTask
 from runtime.settings import Settings
+from store.overview import cluster
 from store.schema import migrate
-from store.session import open_engine
+from store.session import open_engine, reading
+from tests.activities.agents import TinyAgent
+from tests.workflows.fakes import eventually
 from worker.wiring import wired
 from workflows.task import TaskWorkflow
 
@@ -40,6 +44,18 @@ class Plant:
             id=task_workflow_id(submission.key),
             task_queue=WORKFLOW_QUEUE,
         )
+
+    @asynccontextmanager
+    async def agent(self, **how: Any) -> AsyncIterator[TinyAgent]:
+        """A tiny agent, from when the ledger knows its machine."""
+        async with TinyAgent(self.client, **how).serving() as agent:
+            await eventually(lambda: self._knows(agent), f"the machine of {agent.cluster}")
+            yield agent
+
+    def _knows(self, agent: TinyAgent) -> bool:
+        with reading(self.engine) as connection:
+            row = cluster(connection, agent.cluster)
+        return row is not None and row.state is Reach.REACHABLE and row.machines > 0
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from domain.views import TaskView
 from store.overview import team_usage
 from store.session import reading
 from store.tasks import task
-from tests.activities.agents import Decide, TinyAgent, exited
+from tests.activities.agents import Decide, exited
 from tests.activities.plants import Plant
 from tests.workflows.fakes import eventually
 
@@ -71,8 +71,7 @@ async def reset(plant: Plant, handle: Handle, *, signals: bool) -> Handle:
 
 async def test_a_reset_while_running_adopts_the_attempt(plant: Plant) -> None:
     for signals in (True, False):
-        agent = TinyAgent(plant.client, decide=lambda _offer: None)
-        async with agent.serving():
+        async with plant.agent(decide=lambda _offer: None) as agent:
             clusters = {"clusters": [agent.cluster]}
             handle = await plant.submit(constraints=clusters)
             await eventually(in_phase(plant, handle, Phase.RUNNING), "running")
@@ -86,8 +85,7 @@ async def test_a_reset_while_running_adopts_the_attempt(plant: Plant) -> None:
 
 async def test_a_reset_after_the_end_finds_the_recorded_outcome(plant: Plant) -> None:
     for signals in (True, False):
-        agent = TinyAgent(plant.client)
-        async with agent.serving():
+        async with plant.agent() as agent:
             handle = await plant.submit(constraints={"clusters": [agent.cluster]})
             before = await handle.result()
             after = await (await reset(plant, handle, signals=signals)).result()
@@ -97,8 +95,7 @@ async def test_a_reset_after_the_end_finds_the_recorded_outcome(plant: Plant) ->
 
 async def test_a_reset_that_lost_the_report_of_the_end_hears_it_again(plant: Plant) -> None:
     """The reset leaves out the signal whose settle had not been made: the agent is asked again."""
-    agent = TinyAgent(plant.client, decide=lambda _offer: None)
-    async with agent.serving():
+    async with plant.agent(decide=lambda _offer: None) as agent:
         handle = await plant.submit()
         await eventually(in_phase(plant, handle, Phase.RUNNING), "running")
         attempt = f"{key_of(handle)}#1"
@@ -111,8 +108,7 @@ async def test_a_reset_that_lost_the_report_of_the_end_hears_it_again(plant: Pla
 
 
 async def test_a_terminated_task_leaves_no_claim_behind(plant: Plant) -> None:
-    agent = TinyAgent(plant.client, decide=lambda _offer: None)
-    async with agent.serving():
+    async with plant.agent(decide=lambda _offer: None) as agent:
         handle = await plant.submit()
         await eventually(in_phase(plant, handle, Phase.RUNNING), "running")
         await handle.terminate()
@@ -127,8 +123,7 @@ async def test_a_terminated_task_leaves_no_claim_behind(plant: Plant) -> None:
 
 
 async def test_a_cancelled_running_task_is_stopped_first(plant: Plant) -> None:
-    agent = TinyAgent(plant.client, decide=lambda _offer: None)
-    async with agent.serving():
+    async with plant.agent(decide=lambda _offer: None) as agent:
         handle = await plant.submit()
         await eventually(in_phase(plant, handle, Phase.RUNNING), "running")
         await handle.cancel()
@@ -141,8 +136,7 @@ async def test_a_cancelled_running_task_is_stopped_first(plant: Plant) -> None:
 
 
 async def test_an_offer_that_was_never_answered_goes_again_with_the_heartbeat(plant: Plant) -> None:
-    agent = TinyAgent(plant.client, mute=True)
-    async with agent.serving():
+    async with plant.agent(mute=True) as agent:
         handle = await plant.submit()
         await eventually(lambda: len(agent.orders) >= 1, "an offer")
         agent.mute = False
@@ -154,8 +148,7 @@ async def test_an_offer_that_was_never_answered_goes_again_with_the_heartbeat(pl
 
 async def test_a_refused_offer_is_placed_again_uncharged(plant: Plant) -> None:
     refusal = Ending(kind=EndKind.REFUSED, reason=Reason.AGENT_NO_ROOM)
-    agent = TinyAgent(plant.client, decide=in_turn(refusal, exited()))
-    async with agent.serving():
+    async with plant.agent(decide=in_turn(refusal, exited())):
         handle = await plant.submit(
             retries={"backoff": {"base_ms": 10, "cap_ms": 10}},
         )
@@ -164,16 +157,14 @@ async def test_a_refused_offer_is_placed_again_uncharged(plant: Plant) -> None:
 
 
 async def test_a_failed_task_waits_its_backoff_and_is_tried_again(plant: Plant) -> None:
-    agent = TinyAgent(plant.client, decide=in_turn(exited(1), exited(1), exited()))
-    async with agent.serving():
+    async with plant.agent(decide=in_turn(exited(1), exited(1), exited())):
         retries = {"failures": 2, "backoff": {"base_ms": 50, "cap_ms": 50}}
         outcome = await (await plant.submit(retries=retries)).result()
     assert outcome == Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=3)
 
 
 async def test_a_task_that_waits_too_long_expires(plant: Plant) -> None:
-    agent = TinyAgent(plant.client, decide=lambda _offer: None)
-    async with agent.serving():
+    async with plant.agent(decide=lambda _offer: None):
         first = await plant.submit(resources={"cpu": 64})
         await eventually(in_phase(plant, first, Phase.RUNNING), "running")
         handle = await plant.submit(queue_timeout_s=1, resources={"cpu": 64})
@@ -182,8 +173,7 @@ async def test_a_task_that_waits_too_long_expires(plant: Plant) -> None:
 
 
 async def test_many_tasks_at_once_all_end(plant: Plant) -> None:
-    agent = TinyAgent(plant.client)
-    async with agent.serving():
+    async with plant.agent() as agent:
         handles = [await plant.submit(resources={"cpu": 1}) for _ in range(100)]
         outcomes = await asyncio.gather(*(handle.result() for handle in handles))
     assert {outcome.phase for outcome in outcomes} == {Phase.SUCCEEDED}

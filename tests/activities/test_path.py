@@ -1,12 +1,11 @@
 """The whole path in one process: submit, enqueue, ring, round, offer, deliver, ended, settle."""
 
 from domain.attempt import Outcome, Phase
-from tests.activities.agents import TinyAgent
 from tests.activities.plants import Plant
 
 
 async def test_a_task_runs_and_succeeds(plant: Plant) -> None:
-    async with TinyAgent(plant.client).serving() as agent:
+    async with plant.agent() as agent:
         handle = await plant.submit()
         outcome = await handle.result()
     assert outcome == Outcome(phase=Phase.SUCCEEDED, exit_code=0, number=1)

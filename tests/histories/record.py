@@ -159,7 +159,6 @@ async def reset_while_running(plant: Plant, agent: TinyAgent) -> Handle:
 
 
 async def refused_submission(plant: Plant, agent: TinyAgent) -> Handle:
-    await success(plant, agent)  # Against an empty fleet nothing is refused.
     handle = await plant.submit(resources={"cpu": 1_000})
     with suppress(WorkflowFailureError):
         await handle.result()
@@ -169,8 +168,7 @@ async def refused_submission(plant: Plant, agent: TinyAgent) -> Handle:
 async def fenced_and_replaced(plant: Plant, agent: TinyAgent) -> Handle:
     """The first agent falls silent; the second, which has joined meanwhile, runs the next."""
     handle = await _running(plant, agent)
-    second = TinyAgent(plant.client)
-    async with second.serving():
+    async with plant.agent() as second:
         beating = asyncio.create_task(_beat(second))
         await handle.result()
         beating.cancel()
@@ -249,8 +247,7 @@ async def record_tasks(names: set[str]) -> None:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 async with running_plant(client, Path(folder)) as plant:
-                    agent = TinyAgent(client)
-                    async with agent.serving():
+                    async with plant.agent() as agent:
                         handle = await scenario(plant, agent)
                         run_id = handle.run_id or handle.first_execution_run_id
                         await save(client, "task", name, handle.id, run_id)
@@ -264,8 +261,7 @@ async def record_loss() -> None:
     async with server() as client:
         with tempfile.TemporaryDirectory() as folder:
             async with running_plant(client, Path(folder), **SHORT_LEASE) as plant:
-                agent = TinyAgent(client)
-                async with agent.serving():
+                async with plant.agent() as agent:
                     handle = await fenced_and_replaced(plant, agent)
                     await save(client, "task", "fenced_and_replaced", handle.id, None)
                     cluster = cluster_workflow_id(agent.cluster)
@@ -278,8 +274,7 @@ async def record_rollover() -> None:
     async with server("--dynamic-config-value", flag) as client:
         with tempfile.TemporaryDirectory() as folder:
             async with running_plant(client, Path(folder)) as plant:
-                agent = TinyAgent(client)
-                async with agent.serving():
+                async with plant.agent() as agent:
                     handle = await continued(plant, agent)
                     for _ in range(12):
                         await agent.heartbeat()
