@@ -75,6 +75,7 @@ def connected(state: State, event: Event, what: Connected) -> Step:
         connection=what.connection,
         question=None,
         epoch=0,
+        leaving=False,
         suspect=False,
         fenced=False,
     )
@@ -141,6 +142,8 @@ def said(state: State, event: Event, what: Said) -> Step:
         case AttemptStarted() as started:
             return keeper_saw_start(state, started, event)
         case AttemptEnded() as ended:
+            if machine is not None and ended.ending.stop_cause is StopCause.SHUT_DOWN:
+                state = with_machine(state, replace(machine, leaving=True), news=True)
             return keeper_saw_end(state, what.machine, ended)
         case LeaseQuestion() as question:
             if machine is None or machine.connection != what.connection:

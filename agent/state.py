@@ -115,6 +115,8 @@ class Machine:
     """The keeper's own deadline is not later than this."""
     epoch: int = 0
     """Of the grant given over this connection; 0 = none yet."""
+    leaving: bool = False
+    """Its keeper is being stopped: what it stops must not come back to it before its next hello."""
     suspect: bool = False
     fenced: bool = False
     attempts: frozenset[str] = frozenset()
@@ -317,9 +319,10 @@ def leased(state: State, now_ms: int) -> bool:
 
 
 def ready(state: State, machine: Machine, now_ms: int) -> bool:
-    """Connected, and with a lease of its own that has not passed."""
+    """Connected to stay, and with a lease of its own that has not passed."""
     granted = machine.epoch == state.epoch and state.epoch > 0
-    return machine.connection is not None and granted and now_ms < machine.lease_until_ms
+    there = machine.connection is not None and not machine.leaving
+    return there and granted and now_ms < machine.lease_until_ms
 
 
 def remembered(state: State, attempt: str) -> Remembered | None:
