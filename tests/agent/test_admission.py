@@ -86,7 +86,8 @@ def test_an_offer_is_admitted_when_its_keeper_is_back() -> None:
 
 
 def test_what_a_leaving_keeper_has_stopped_waits_for_its_next_hello() -> None:
-    bench = running()
+    bench = a_bench()
+    running(bench)
     bench.ended(ending=Ending(kind=EndKind.STOPPED, stop_cause=StopCause.SHUT_DOWN))
     assert bench.word(an_offer(number=2)) == "none"
     bench.hello()
