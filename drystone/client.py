@@ -46,7 +46,7 @@ class Client:
 
     def __init__(self, url: str | None = None, *, retries: int = RETRIES) -> None:
         self.url = (url or default_url()).rstrip("/")
-        self._retries = retries
+        self.retries = retries
         self._http = httpx.Client(base_url=self.url)
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class Client:
         return self._ask(Question("GET", "/v1/brake", BrakeView))
 
     def _ask(self, question: Question[Answer]) -> Answer:
-        for tries in range(self._retries + 1):
+        for tries in range(self.retries + 1):
             response = None
             try:
                 response = self._http.request(
@@ -177,10 +177,10 @@ class Client:
                     timeout=question.timeout_s,
                 )
             except httpx.TransportError as error:
-                if tries == self._retries:
+                if tries == self.retries:
                     raise unreachable(self.url, error) from error
             if response is not None and (
-                response.status_code not in (429, 503) or tries == self._retries
+                response.status_code not in (429, 503) or tries == self.retries
             ):
                 return read_answer(question.answer, response)
             time.sleep(pause_s(tries, response))
@@ -192,7 +192,7 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, *, retries: int = RETRIES) -> None:
         self.url = (url or default_url()).rstrip("/")
-        self._retries = retries
+        self.retries = retries
         self._http = httpx.AsyncClient(base_url=self.url)
 
     async def __aenter__(self) -> Self:
@@ -276,7 +276,7 @@ class AsyncClient:
             raise unreachable(self.url, error) from error
 
     async def _ask(self, question: Question[Answer]) -> Answer:
-        for tries in range(self._retries + 1):
+        for tries in range(self.retries + 1):
             response = None
             try:
                 response = await self._http.request(
@@ -288,10 +288,10 @@ class AsyncClient:
                     timeout=question.timeout_s,
                 )
             except httpx.TransportError as error:
-                if tries == self._retries:
+                if tries == self.retries:
                     raise unreachable(self.url, error) from error
             if response is not None and (
-                response.status_code not in (429, 503) or tries == self._retries
+                response.status_code not in (429, 503) or tries == self.retries
             ):
                 return read_answer(question.answer, response)
             await asyncio.sleep(pause_s(tries, response))

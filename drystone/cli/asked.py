@@ -70,9 +70,7 @@ class Asked:
         body: dict[str, Any] = {"team": self.team, "command": self.command}
         body |= {"env": self.environment} if self.environment else {}
         resources = {name: value for name, value in self.resources.items() if value is not None}
-        if resources:
-            # One resource given does not make the others nothing.
-            body["resources"] = {"cpu": "1", "memory": "512Mi"} | resources
+        body |= {"resources": resources} if resources else {}
         rules = {name: value for name, value in self.constraints.items() if value}
         body |= {"constraints": rules} if rules else {}
         body |= {"retries": {"failures": self.retries}} if self.retries is not None else {}

@@ -30,6 +30,8 @@ UrlOption = Annotated[
 ]
 TeamOption = Annotated[str, typer.Option("--team", "-t", envvar="DRYSTONE_TEAM", help="Who pays.")]
 
+RETRIES = 3
+"""A person waits: about two seconds until the API is said to be away."""
 _EXITS: Sequence[tuple[type[DrystoneError], Exit]] = (
     (UnavailableError, Exit.UNREACHABLE),
     (NotFoundError, Exit.NOT_FOUND),
@@ -53,7 +55,7 @@ def exit_of(error: DrystoneError) -> Exit:
 def asking(url: str | None) -> Iterator[Client]:
     """A client; whatever the API refuses ends the command with its code."""
     try:
-        with Client(url or default_url()) as client:
+        with Client(url or default_url(), retries=RETRIES) as client:
             yield client
     except DrystoneError as error:
         fail(explained(error), exit_of(error))

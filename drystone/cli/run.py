@@ -28,6 +28,8 @@ from drystone.questions import default_url
 
 WAIT_S = 20.0
 AGAIN_S = 0.5
+SUBMIT_RETRIES = 3
+FOLLOW_RETRIES = 10
 FIRST_LOOK_S = 2.0
 """A task that waits longer than this for a machine says why."""
 LOG_S_MAX = 10.0
@@ -85,7 +87,7 @@ def run(
         },
         retries=retries,
     )
-    with Client(url or default_url()) as client:
+    with Client(url or default_url(), retries=SUBMIT_RETRIES) as client:
         raise typer.Exit(_Run(client, quiet or as_json, as_json).execute(task))
 
 
@@ -100,6 +102,8 @@ class _Run:
         """The exit code of the command."""
         try:
             view = self._client.submit(task.body())
+            # From here on there is something to lose: an API that restarts is waited for longer.
+            self._client.retries = FOLLOW_RETRIES
             self._note(f"task {view.key}")
             view = self._follow(view)
         except NeverFitsError as error:

@@ -44,18 +44,23 @@ def main() -> int:
     stack = _start(folder / "data")
     try:
         state = _ready(stack, folder / "data")
-        console.print(f"Drystone is up for the demo: API {state.api_url}, Web UI {state.ui_url}")
+        console.print(f"Drystone is up for the demo in {folder}", soft_wrap=True)
+        console.print(f"API {state.api_url}, Temporal's Web UI {state.ui_url}", soft_wrap=True)
         right = _work(console, folder / "work", state, given.files)
     except (DemoError, TimeoutError, KeyboardInterrupt) as error:
         print(f"demo: {str(error) or type(error).__name__}", file=sys.stderr)
         _stop(stack)
         return 1
-    console.print(f"Temporal's Web UI with every task's history: {state.ui_url}")
     if given.keep:
-        console.print(f"left running; stop it with: drystone down --data {folder / 'data'}")
+        console.print(f"every task's history in Temporal's Web UI: {state.ui_url}")
+        console.print(f"left running; stop: drystone down --data {folder / 'data'}", soft_wrap=True)
         return 0 if right else 1
     _stop(stack)
-    console.print("stopped again (`python -m drystone.demo --keep` leaves it running)")
+    console.print(
+        f"stopped again; with --keep everything is left running, and {state.ui_url} shows each "
+        "task's history",
+        soft_wrap=True,
+    )
     if right:
         shutil.rmtree(folder, ignore_errors=True)
     return 0 if right else 1

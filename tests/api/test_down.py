@@ -97,3 +97,28 @@ async def test_a_database_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
     writer.close()
+
+
+async def test_without_a_worker_a_submission_is_accepted_and_shown(
+    dev_server_env: WorkflowEnvironment, tmp_path: Path
+) -> None:
+    """No row can be written yet: the workflow's input answers for it."""
+    client = dev_server_env.client
+    address = client.service_client.config.target_host
+    settings = Settings(data_dir=tmp_path, temporal_address=address)
+    engine = open_engine(settings.database_url)
+    migrate(engine)
+    body = {"command": ["sleep", "1"], "id": f"t-{uuid4().hex}", "priority": "HIGH"}
+    path = f"/v1/tasks/default/{body['id']}"
+    async with serving(settings) as (_app, http):
+        codes = [(await http.post("/v1/tasks", json=body)).status_code for _ in range(2)]
+        assert codes == [201, 200]
+        other = await http.post("/v1/tasks", json={**body, "priority": "LOW"})
+        assert other.status_code == 409
+        view = (await http.get(path)).json()
+        assert (view["phase"], view["spec"]["command"]) == ("PENDING", ["sleep", "1"])
+        assert (await http.get(f"{path}/explain")).json()["verdict"] is None
+        # Cancelled now, it never runs, whenever a worker comes.
+        assert (await http.post(f"{path}/cancel")).status_code == 202
+    await client.get_workflow_handle(task_workflow_id(f"default/{body['id']}")).terminate()
+    engine.dispose()

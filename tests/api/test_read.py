@@ -156,3 +156,14 @@ async def test_prometheus_is_served_without_ids_in_labels(desk: Desk) -> None:
 @pytest.mark.parametrize("path", ["/openapi.json", "/docs"])
 async def test_the_api_describes_itself(desk: Desk, path: str) -> None:
     assert (await desk.http.get(path)).status_code == 200
+
+
+async def test_output_that_cannot_be_read_says_why(desk: Desk) -> None:
+    name = fresh()
+    await desk.submit(id=name)
+    await desk.ended(f"/v1/tasks/default/{name}")
+    answer = await desk.http.get(f"/v1/tasks/default/{name}/logs")
+    assert answer.status_code == 503
+    assert f"the agent of cluster {desk.agent.cluster} has no address" in answer.json()["detail"]
+    missing = await desk.http.get(f"/v1/tasks/default/{name}/logs?attempt=2")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")

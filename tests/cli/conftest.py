@@ -1,4 +1,4 @@
-"""A whole Drystone as `drystone up` runs it, one for the tests of a file, and its commands."""
+"""A whole Drystone as `drystone up` runs it, one for all tests here, and its commands."""
 
 import os
 import signal
@@ -96,7 +96,7 @@ def make_up(folder: Path) -> Up:
     return Up(folder / "data", free_port(), free_port(), free_port())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Running."""
     made = make_up(tmp_path_factory.mktemp("up"))

@@ -84,7 +84,7 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
         ([good, slow], 77),
     ):
         lines = "\n".join(json.dumps(task) for task in tasks)
-        done = up.call("submit", "-f", "-", "--wait", "--timeout", "15", text=lines)
+        done = up.call("submit", "-f", "-", "--wait", "--timeout", "8", text=lines)
         assert done.returncode == code, (tasks, done)
     assert up.call("tasks", "cancel", name).returncode == 0
 
