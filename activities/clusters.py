@@ -11,7 +11,17 @@ from temporalio import activity
 from activities.losses import Losses
 from activities.notices import Notices
 from activities.writer import LedgerWriter
-from domain.supervision import ClusterAnswer, ClusterOperation, LeaseTerms, LossPaged, PageLoss
+from domain.supervision import (
+    ClusterAnswer,
+    ClusterOperation,
+    LeaseTerms,
+    LoadOrders,
+    LossPaged,
+    NoteAnswers,
+    Noted,
+    OrdersLoaded,
+    PageLoss,
+)
 from store.supervision import Supervised, supervise
 from workflows.ports import ClusterPort
 
@@ -46,9 +56,21 @@ class Clusters(ClusterPort):
                 offer_deadline_s=self._offer_deadline_s,
             )
 
+        if isinstance(operation, LoadOrders):
+            self._notices.loading(operation.cluster)
         done = await self._writer.run(work)
         self._notices.ring(done.rings)
-        return done.answer
+        return self._with_hints(operation, done.answer)
+
+    def _with_hints(self, operation: ClusterOperation, answer: ClusterAnswer) -> ClusterAnswer:
+        """A hint that was held back while a delivery was out goes with the answer."""
+        match operation, answer:
+            case LoadOrders(cluster=cluster), OrdersLoaded(delivery=None):
+                if self._notices.delivered(cluster):
+                    self._notices.hint([cluster])
+            case NoteAnswers(cluster=cluster), Noted():
+                return answer.model_copy(update={"news": self._notices.delivered(cluster)})
+        return answer
 
     @activity.defn
     async def page_loss(self, ask: PageLoss) -> LossPaged:

@@ -25,6 +25,8 @@ from workflows.task import TaskWorkflow
 
 SENDER = "worker"
 ANSWER_S_MAX = 5
+HOLD_S_MAX = 0.25
+"""A hint is held back for so long at most."""
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -37,14 +39,47 @@ class Notices:
         self._task_timeout = timedelta(seconds=task_timeout_s)
         self._rings: _Latest[int] = _Latest(self._ring)
         self._hints: _Latest[str] = _Latest(self._hint)
+        self._delivering: dict[str, asyncio.TimerHandle] = {}
+        self._held: set[str] = set()
 
     def ring(self, partitions: Iterable[int]) -> None:
         """Soon, and at least once after this call, without waiting for it."""
         self._rings.want(partitions)
 
     def hint(self, clusters: Iterable[str]) -> None:
-        """Soon, and at least once after this call, without waiting for it."""
-        self._hints.want(clusters)
+        """Soon, and at least once after this call, without waiting for it.
+
+        While a delivery is out, the hint goes with the answer to it: a signal and a workflow task
+        for each round would cost more than the delivery.
+        """
+        for cluster in clusters:
+            if cluster in self._delivering:
+                self._held.add(cluster)
+            else:
+                self._hints.want([cluster])
+
+    def loading(self, cluster: str) -> None:
+        """Orders are about to be loaded: they are told to the agent, and then its answers to us."""
+        self._held.discard(cluster)
+        before = self._delivering.pop(cluster, None)
+        if before is not None:
+            before.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._delivering[cluster] = later(HOLD_S_MAX, self._let_go, cluster)
+
+    def delivered(self, cluster: str) -> bool:
+        """The delivery is over, or there was none. True when a hint was held back meanwhile."""
+        timer = self._delivering.pop(cluster, None)
+        if timer is not None:
+            timer.cancel()
+        held = cluster in self._held
+        self._held.discard(cluster)
+        return held
+
+    def _let_go(self, cluster: str) -> None:
+        """It takes long, or another process has noted its answers."""
+        if self.delivered(cluster):
+            self._hints.want([cluster])
 
     async def drain(self) -> None:
         """Wait for rings and hints that are on their way."""

@@ -283,4 +283,4 @@ def _delivery_noted(state: ClusterState, noted: Noted) -> tuple[ClusterState, Ef
     if not state.noting_answers:
         return _want_delivery(state) if noted.undelivered else (state, ())
     state = state.model_copy(update={"noting_answers": False, "delivering": False})
-    return _want_delivery(state) if state.deliver_again else (state, ())
+    return _want_delivery(state) if state.deliver_again or noted.news else (state, ())

@@ -211,6 +211,8 @@ class Noted(BaseModel, frozen=True):
     kind: Literal["noted"] = "noted"
     undelivered: bool = False
     epoch: int = 0
+    news: bool = False
+    """Orders have come since the last were loaded; said in place of a hint."""
 
 
 ClusterOperation = Annotated[

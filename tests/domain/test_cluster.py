@@ -151,6 +151,7 @@ EVENTS: dict[str, ClusterEvent] = {
     "delivered, no answer": delivered(),
     "delivery failed": DeliveryFailed(),
     "noted": Noted(),
+    "noted news": Noted(news=True),
     "noted undelivered": Noted(undelivered=True),
     "slice": SliceEnded(began=T0),
     "old slice": SliceEnded(began=T0 - SLICE),
@@ -294,6 +295,12 @@ def test_an_order_that_the_agent_left_out_waits_for_the_next_heartbeat() -> None
     assert effects == ()
     state, _ = run(state, [heartbeat()])
     _, effects = run(state, [Noted(undelivered=True)])
+    assert kinds(effects) == [LoadOrders]
+
+
+def test_news_that_came_while_a_delivery_was_out_is_delivered_after_it() -> None:
+    state, _ = run(a_cluster(), [DeliveryHint(), OrdersLoaded(delivery=DELIVERY), delivered()])
+    _, effects = run(state, [Noted(news=True)])
     assert kinds(effects) == [LoadOrders]
 
 
