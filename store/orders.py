@@ -55,7 +55,12 @@ _LOCK_SENT = Prepared(
 )
 _STOPS_SENT = Prepared(update(CLAIM).where(_SOME).values(stop_sent=1))
 _OFFERS_SENT = Prepared(update(CLAIM).where(_SOME).values(offer_sent_at=bindparam("b_at")))
-_EPOCH = Prepared(select(CLUSTER.c.epoch).where(CLUSTER.c.name == bindparam("cluster")))
+# The cluster's row comes first: it keeps whoever else changes this cluster's claims apart.
+_LOCK_CLUSTER = Prepared(
+    select(CLUSTER.c.epoch, CLUSTER.c.delivering_since)
+    .where(CLUSTER.c.name == bindparam("cluster"))
+    .with_for_update(key_share=True)
+)
 _ANY = Prepared(select(CLAIM.c.attempt).where(_MINE).where(TO_DELIVER).limit(1))
 _LATE_OFFERS = Prepared(
     select(CLAIM.c.attempt, CLAIM.c.key)
@@ -85,7 +90,7 @@ def orders(
     They count as sent from here on: nothing takes a stop order back any more, and the time in which
     an offer must be answered has begun.
     """
-    epoch = _EPOCH.scalar(connection, {"cluster": cluster})
+    epoch = _LOCK_CLUSTER.scalar(connection, {"cluster": cluster})
     rows = _UNANSWERED.rows(connection, {"cluster": cluster, "limit": limit})
     asked: list[Order] = []
     stops: list[str] = []
@@ -162,9 +167,10 @@ def stop_unanswered_offers(
     if not deliveries_succeed:
         connection.execute(update(CLUSTER).where(mine).values(delivering_since=None))
         return 0
-    row = connection.execute(select(CLUSTER).where(mine)).one_or_none()
+    rows = _LOCK_CLUSTER.rows(connection, {"cluster": cluster})
     before = micros(now) - round(deadline_s * 1_000_000)
-    if row is None or row.delivering_since is None or row.delivering_since > before:
+    since = rows[0].delivering_since if rows else None
+    if since is None or since > before:
         return 0
     late = _LATE_OFFERS.rows(connection, {"cluster": cluster, "before": before})
     return _stop_all(connection, late, StopCause.OFFER_UNANSWERED, now, unanswered=True)

@@ -1,5 +1,6 @@
 """Everything but tasks as readers see it: machines, clusters, partitions, totals."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -17,7 +18,7 @@ from store.mapping import (
     read_taints,
     resources_of,
 )
-from store.tables import CLAIM, CLUSTER, HELD, MACHINE, PARTITION, PENDING, TASK, USAGE
+from store.tables import BRAKE, CLAIM, CLUSTER, HELD, MACHINE, PARTITION, PENDING, TASK, USAGE
 from store.writing import USED
 
 MACHINES_MAX = 1_000
@@ -57,6 +58,7 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
     )
     held = select(CLAIM.c.cluster, func.count()).where(HELD).group_by(CLAIM.c.cluster)
     attempt_counts = _counts(connection, held)
+    lifted = connection.scalar(select(BRAKE.c.since).where(BRAKE.c.held == 0)) or 0
     rows = connection.execute(select(CLUSTER).order_by(CLUSTER.c.name))
     return tuple(
         ClusterView(
@@ -68,7 +70,7 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
             site=row.site,
             registered_at=instant(row.registered_at),
             heard_at=instant(row.heard_at),
-            silent_since=instant_or_none(row.silent_since),
+            silent_since=_silent_since(row, lifted),
             confirmed_by=row.confirmed_by,
             machines=machine_counts.get(row.name, 0),
             attempts=attempt_counts.get(row.name, 0),
@@ -114,6 +116,13 @@ def team_usage(connection: Connection) -> tuple[TeamUsage, ...]:
         )
         for row in rows
     )
+
+
+def _silent_since(row: Any, lifted: int) -> datetime | None:
+    """A suspect cluster's wait starts anew when the brake is lifted."""
+    if row.silent_since is None or row.state != Reach.SUSPECT:
+        return instant_or_none(row.silent_since)
+    return instant(max(row.silent_since, lifted))
 
 
 def _counts(connection: Connection, statement: Any) -> dict[Any, int]:

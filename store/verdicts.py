@@ -23,7 +23,9 @@ _LOCK = Prepared(
     .where(one_of(TASK.c.key))
     .where(PENDING)
     .order_by(TASK.c.key)
-    .with_for_update(key_share=True)
+    # A row that somebody holds is left for the next round: its verdict is worth no waiting, and
+    # this may come after locks that are further on in the order of `store.locking`.
+    .with_for_update(key_share=True, skip_locked=True)
 )
 _UPDATE = Prepared(
     update(TASK).where(TASK.c.key == bindparam("b_key")).values(verdict=bindparam("b_verdict"))
