@@ -351,5 +351,5 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert view.silent_since is not None
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestLedgerMachine = LedgerMachine.TestCase
