@@ -33,8 +33,11 @@ SEARCH_ATTRIBUTES = (TEAM, PHASE, PRIORITY, CLUSTER)
 REGISTRATION_S_MAX = 30
 
 # One dispatch waits for the next poll of the transfer queue: 20 a second by default, so 50 ms.
+# The embedded server has one shard, which by default does one thing at a time, and what clients ask
+# before its own queues: in a burst of starts no delivery began and no timer fired for minutes.
 _DYNAMIC_CONFIG = {
     "history.transferProcessorMaxPollRPS": "2000",
+    "history.shardIOConcurrency": "16",
     "matching.enableFairness": "false",
 }
 
