@@ -62,6 +62,7 @@ class Supervisor:
 
     async def _come_up(self, keepers: list[asyncio.Task[None]]) -> None:
         began = time.monotonic()
+        self.say(f"starting {', '.join(self.children)} on {self.plan.folder}")
         for name, child in self.children.items():
             keepers.append(asyncio.create_task(child.keep(self._write)))
             if name == "temporal":

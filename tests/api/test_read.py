@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.ids import task_workflow_id
-from tests.api.conftest import Desk
+from tests.api.conftest import Desk, until
 
 
 def fresh() -> str:
@@ -86,13 +86,16 @@ async def test_cancelling_a_task_whose_workflow_is_gone_closes_its_row(desk: Des
     far = {"cpu": "64", "memory": "64Gi"}
     blocker, team = fresh(), "default"
     await desk.submit(id=blocker, command=["sleep", "9"], resources={"cpu": "1"})
-    for _ in range(200):
-        if (await desk.http.get(f"/v1/tasks/{team}/{blocker}")).json()["phase"] == "RUNNING":
-            break
+
+    async def blocked() -> bool:
+        return (await desk.http.get(f"/v1/tasks/{team}/{blocker}")).json()["phase"] == "RUNNING"
+
+    async def told_why() -> bool:
+        return (await desk.http.get(f"/v1/tasks/{team}/{name}")).json()["verdict"] is not None
+
+    await until(blocked, "the blocker runs")
     await desk.submit(id=name, resources=far)
-    for _ in range(200):
-        if (await desk.http.get(f"/v1/tasks/{team}/{name}")).json()["verdict"]:
-            break
+    await until(told_why, "the other is told why it waits")
     handle = desk.temporal.get_workflow_handle(task_workflow_id(f"{team}/{name}"))
     await handle.terminate("by the test")
     assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED

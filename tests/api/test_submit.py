@@ -1,13 +1,14 @@
 """A submission is accepted once per key, whatever the network does, or refused with a reason."""
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.api.conftest import Desk
+from tests.api.conftest import Desk, until
 
 
 def fresh() -> str:
@@ -118,15 +119,14 @@ async def test_what_only_has_no_room_now_waits_and_says_why(desk: Desk) -> None:
     first = (await desk.submit(team=team, command=["sleep", "1"], resources=whole)).json()
     second = (await desk.submit(team=team, command=["sleep", "1"], resources=whole)).json()
     tasks = {task["id"]: task for task in (first, second)}
-    explained = {}
-    for _ in range(200):
-        for name in tasks:
-            explained[name] = (await desk.http.get(f"/v1/tasks/{team}/{name}/explain")).json()
-        waiting = [one for one in explained.values() if one["phase"] == "PENDING"]
-        if len(waiting) == 1 and waiting[0].get("verdict"):
-            break
-    else:
-        raise AssertionError(explained)
+    waiting: list[dict[str, Any]] = []
+
+    async def one_waits_for_room() -> bool:
+        asked = [await desk.http.get(f"/v1/tasks/{team}/{name}/explain") for name in tasks]
+        waiting[:] = [one.json() for one in asked if one.json()["phase"] == "PENDING"]
+        return len(waiting) == 1 and waiting[0]["verdict"] is not None
+
+    await until(one_waits_for_room, "one of the two is told why it waits")
     assert waiting[0]["verdict"]["verdict"]["lost"] == {"no_room_cpu": 1}
     assert "no room cpu" in waiting[0]["summary"]
     assert waiting[0]["history"]
