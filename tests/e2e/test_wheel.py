@@ -87,10 +87,10 @@ def test_it_runs_a_task(installed: Path, elsewhere: Path) -> None:
     assert up.returncode == 0, up.stderr
     try:
         url = f"http://127.0.0.1:{api}"
-        ran = call(installed, "run", "--quiet", "--url", url, "--", "echo", "hello", cwd=elsewhere)
+        ran = call(installed, "run", "--quiet", "--api", url, "--", "echo", "hello", cwd=elsewhere)
         assert (ran.returncode, ran.stdout) == (0, "hello\n"), ran.stderr
         failed = call(
-            installed, "run", "-q", "--url", url, "--", "sh", "-c", "exit 3", cwd=elsewhere
+            installed, "run", "-q", "--api", url, "--", "sh", "-c", "exit 3", cwd=elsewhere
         )
         assert failed.returncode == 3, failed.stderr
     finally:
