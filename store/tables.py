@@ -54,7 +54,7 @@ class TaskRow(SQLModel, table=True):
 
     __tablename__ = "task"
     __table_args__ = (
-        _partial("ix_task_queue", "partition", "band", "enqueued_at", where=PENDING),
+        _partial("ix_task_queue", "partition", "band", "enqueued_at", "key", where=PENDING),
         _partial("ix_task_not_before", "partition", "not_before", where=PENDING),
         _partial(
             "ix_task_not_after",

@@ -177,7 +177,7 @@ def _queue() -> None:
     op.create_index(
         "ix_task_queue",
         "task",
-        ["partition", "band", "enqueued_at"],
+        ["partition", "band", "enqueued_at", "key"],
         unique=False,
         sqlite_where=sa.text("phase = 'PENDING'"),
         postgresql_where=sa.text("phase = 'PENDING'"),
