@@ -32,6 +32,7 @@ from domain.supervision import (
     LoadOrders,
     LookAtBrake,
     LossPaged,
+    MarkSuspect,
     Noted,
     NoteGranted,
     NoteRegistration,
@@ -144,7 +145,6 @@ class FakeClusterLedger(Recorded, ClusterPort):
         self.epoch = 0
         self.reach = Reach.ABSENT
         self.braked = False
-        self.fence_answer = True
         self.orders: list[Delivery] = []
         self.instance = ""
 
@@ -160,6 +160,8 @@ class FakeClusterLedger(Recorded, ClusterPort):
                 self.instance = register.instance
             case NoteGranted():
                 self.reach = Reach.REACHABLE
+            case MarkSuspect():
+                self.reach = Reach.SUSPECT
             case BeginGrant(cluster=cluster):
                 self.epoch += 1
                 return GrantBegun(grant=Grant(cluster=cluster, epoch=self.epoch, closed=()))
@@ -168,13 +170,14 @@ class FakeClusterLedger(Recorded, ClusterPort):
             case LookAtBrake():
                 return BrakeSeen(braked=self.braked)
             case Fence():
-                return FenceAnswer(fenced=self.fence_answer)
+                self.reach = Reach.FENCED
+                return FenceAnswer(fenced=True)
         return Noted()
 
     @activity.defn
     async def page_loss(self, ask: PageLoss) -> LossPaged:
         self.asked.append(ask)
-        return LossPaged()
+        return LossPaged(reach=self.reach)
 
     def kinds(self) -> list[str]:
         """What was asked, in short."""

@@ -50,7 +50,9 @@ class Cluster:
             try:
                 yield handle
             finally:  # Its timers would hold up every later test's clock.
-                await self.stage.client.get_workflow_handle(handle.id).terminate()
+                current = self.stage.client.get_workflow_handle(handle.id)
+                await current.query("__temporal_workflow_metadata")
+                await current.terminate()
 
     async def tell(self, handle: Handle, message: ClusterMessage) -> None:
         current = self.stage.client.get_workflow_handle(handle.id)
