@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 
 from sim.run import run
 from sim.world import new_ledger
@@ -15,11 +16,13 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every event, check every write")
     asked = parser.parse_args()
     events = 0
+    counts: Counter[str] = Counter()
     engine = new_ledger()
     for seed in range(asked.seed, asked.seed + asked.seeds):
         out = sys.stdout if asked.trace else None
         result = run(seed, engine, out, every_write=asked.trace)
         events += result.events
+        counts += result.counts
         if result.violation is not None:
             if not asked.trace:
                 print(*result.lines, sep="\n")
@@ -28,6 +31,7 @@ def main() -> int:
             return 1
         if asked.seeds == 1:
             print(f"seed {seed}: {result.events} events, {result.virtual_s:.0f} s, {result.hash}")
+    print(", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
     print(f"{asked.seeds} seeds from {asked.seed}: no violation, {events} events")
     return 0
 

@@ -48,6 +48,7 @@ from sim.sockets import Socket
 
 TICK_US = SECOND
 POLL_US = 2 * SECOND
+LATE_ORDER_US_MAX = 25 * SECOND
 URGENT = frozenset({"epoch", "admitted", "stop", "closed", "buried"})
 """Kinds of entries that the disk has before anybody is told; others may be lost in a crash."""
 
@@ -106,6 +107,7 @@ class AgentShell:
         self.journal = Journal()
         self.sockets: dict[str, Socket] = {}
         self.crash_per_effect = 0.0
+        self.late_orders = 0.0
         self.decide = step
         """What a planted fault replaces."""
         self._stalled = False
@@ -155,7 +157,11 @@ class AgentShell:
             if self.process.up and self.process.life == life:
                 self._serve(ask, answered)
 
-        self._network.send("temporal", self.process.name, arrive)
+        if self.late_orders and self._rng.random() < self.late_orders:
+            # Taken by a poller, and then held up: it may arrive after it was given up.
+            self.process.after(self._rng.randrange(LATE_ORDER_US_MAX), arrive)
+        else:
+            self._network.send("temporal", self.process.name, arrive)
         return True
 
     def _restored(self) -> tuple[State, Effects]:

@@ -2,6 +2,7 @@
 
 from domain.attempt import Phase
 from domain.reasons import Reason
+from domain.task import OnLoss
 from sim import rows
 from sim.rows import TaskStanding
 from sim.trees import exited_with
@@ -23,16 +24,34 @@ class Safety:
         self._world = world
         self._every = writes_per_audit
         self._audited = 0
+        self._launched = 0
+        self._seen: set[str] = set()
         self._outcomes: dict[str, TaskStanding] = {}
 
     def __call__(self) -> None:
         """Look."""
         if self._world.truth.wrongs:
             raise Violation("; ".join(self._world.truth.wrongs))
+        self._launches()
         writes = self._world.scheduler.writes
         if writes - self._audited >= self._every:
             self._audited = writes
             self.audit()
+
+    def _launches(self) -> None:
+        """Nothing starts for which no room is held, unless it may run twice."""
+        launched = self._world.truth.launched
+        if len(launched) == self._launched:
+            return
+        self._launched = len(launched)
+        with reading(self._world.engine) as connection:
+            held = set(rows.held(connection))
+        for tree in self._world.truth.trees.values():
+            fresh = tree.attempt not in self._seen
+            twice = tree.spec.on_loss is OnLoss.REPLACE_AT_ONCE
+            if fresh and not twice and tree.attempt not in held:
+                raise Violation(f"{tree.attempt} was launched, and its claim is released")
+        self._seen |= self._world.truth.trees.keys()
 
     def audit(self) -> None:
         """The ledger's sums, its outcomes, and each agent's room."""

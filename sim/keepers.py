@@ -69,6 +69,8 @@ class KeeperShell:
         self.launch_fails = 0.0
         self.decide = step
         """What a planted fault replaces."""
+        self.guards = True
+        """Whether its warden works."""
         process.on_crash = self._died
 
     # --- its life -------------------------------------------------------------------------------
@@ -185,7 +187,6 @@ class KeeperShell:
                 self._truth.terminate(attempt)
             case Kill(attempt=attempt):
                 self._truth.kill(attempt)
-                self._soon(attempt, Cleared(attempt))
             case Freeze(attempt=attempt):
                 self._truth.freeze(attempt)
             case Thaw(attempt=attempt):
@@ -208,6 +209,7 @@ class KeeperShell:
 
         def on_exit(code: int, killed: bool) -> None:
             self._soon(attempt, Exited(attempt, Exit(code, by_signal=killed)))
+            self._soon(attempt, Cleared(attempt))
 
         self._truth.launch(attempt, spec, self.machine.name, on_exit)
         self._soon(attempt, Launched(attempt))
@@ -217,7 +219,6 @@ class KeeperShell:
         self.process.after(2 * MS, lambda: self._news(attempt, event))
 
     def _news(self, attempt: str, event: Event) -> None:
-        """An exit by itself is followed by the look for what is left of the tree."""
         live = self.keeper.live.get(attempt)
         if live is None:
             return
@@ -230,7 +231,7 @@ class KeeperShell:
         self.process.after(wait_us, lambda: self._warden(deadline_ms))
 
     def _warden(self, deadline_ms: int) -> None:
-        if self._deadline_ms == deadline_ms:
+        if self.guards and self._deadline_ms == deadline_ms:
             for attempt in self._trees():
                 live = self.keeper.live.get(attempt)
                 if live is None or not live.waits:

@@ -8,8 +8,6 @@ from sim.clock import MS, SECOND, Clock
 from sim.trace import Trace
 
 T = TypeVar("T")
-SLOW_US_MAX = 14 * SECOND
-"""Longer than a delivery waits for its answer: what was given up may still arrive."""
 CALL_S_MAX = 5
 """Who has no answer by then has none."""
 
@@ -71,5 +69,5 @@ class Network:
 
     def _delay_us(self) -> int:
         if self.slow and self._rng.random() < self.slow:
-            return self._rng.randrange(MS, SLOW_US_MAX)
+            return self._rng.randrange(MS, 4 * SECOND)
         return self._rng.randrange(MS // 5, 20 * MS)

@@ -1,5 +1,6 @@
 """One run of one seed: a time of faults, then healing, then everything must end."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
@@ -27,6 +28,7 @@ class Result:
     events: int
     virtual_s: float
     violation: str | None
+    counts: Counter[str]
     lines: tuple[str, ...]
     """The last lines of the trace of a run with a violation."""
 
@@ -59,6 +61,7 @@ def run_world(seed: int, world: World, *, every_write: bool = False) -> Result:
         events=world.clock.events,
         virtual_s=world.clock.now_us / SECOND,
         violation=violation,
+        counts=world.trace.counts,
         lines=tuple(world.trace.kept) if violation else (),
     )
 

@@ -83,7 +83,10 @@ class Scheduler:
             lambda c: ledger.apply(c, [operation], partitions=PARTITIONS, now=self.clock.instant)
         )
         answer = applied.answers[0]
-        self.trace.line("ledger", operation.kind, f"{_brief(operation)} -> {_brief(answer)}")
+        what: str = operation.kind
+        if isinstance(operation, Settle):
+            what = f"{'late' if operation.late else 'settle'} {operation.ending.kind}"
+        self.trace.line("ledger", what, f"{_brief(operation)} -> {_brief(answer)}")
         yield
         self._rings(applied.rings)
         yield

@@ -1,7 +1,7 @@
 """What happened, one aligned line per event, and the hash by which two runs are compared."""
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from typing import TextIO
 
 from sim.clock import SECOND, Clock
@@ -18,13 +18,14 @@ class Trace:
         self._out = out
         self._hash = hashlib.blake2b(digest_size=8)
         self.kept: deque[str] = deque(maxlen=KEPT_LINES_MAX)
-        self.lines = 0
+        self.counts: Counter[str] = Counter()
+        """How often each thing happened: a simulation in which nothing happens proves nothing."""
 
     def line(self, who: str, what: str, detail: str = "") -> None:
         """`who` did or saw `what`."""
         text = f"{self._clock.now_us / SECOND:11.6f}  {who:<14} {what:<18} {detail}".rstrip()
         self._hash.update(text.encode())
-        self.lines += 1
+        self.counts[what] += 1
         self.kept.append(text)
         if self._out is not None:
             self._out.write(text + "\n")

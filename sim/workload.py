@@ -43,7 +43,7 @@ class Workload:
         rng = Random(f"{self.seed}/{key}/{number}")
         heeds = rng.random() < 0.8
         return Plan(
-            duration_ms=rng.choice((50, 2_000, 10_000, rng.randrange(150_000))),
+            duration_ms=rng.choice((50, 5_000, *(2 * (rng.randrange(150_000),)))),
             exit_code=1 if number <= self.fails_first[key] else 0,
             stop_ms=rng.randrange(1_500) if heeds else 10**9,
             stop_code=rng.choice((0, 143)),

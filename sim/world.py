@@ -189,6 +189,7 @@ class World:
         temporal.late_timers = 0.1 if "late_timers" in ongoing else 0.0
         for agent in self.agents.values():
             agent.crash_per_effect = 0.005 if "crash_per_effect" in ongoing else 0.0
+            agent.late_orders = 0.15 if "late_orders" in ongoing else 0.0
         for keeper in self.keepers:
             keeper.launch_fails = 0.1 if "launch_fails" in ongoing else 0.0
 
