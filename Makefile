@@ -55,7 +55,7 @@ bench: $(STAMP) ## one benchmark as JSON: BENCH="placement --machines 1000"
 	@$(BIN)/drystone bench $(BENCH) --json
 
 histories: $(STAMP) ## record the workflow histories that replay is tested on
-	$(BIN)/python -m tests.support.record_histories
+	$(BIN)/python -m tests.histories.record
 
 # Locking asks the public index alone, so that the hashes hold for any mirror of it.
 LOCK := PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= $(VENV)/.lock/bin/pip-compile --quiet --no-header --generate-hashes \
