@@ -19,6 +19,7 @@ from domain.ids import (
 )
 from domain.protocol import ClusterEnvelope, ClusterMessage, DeliveryHint, TaskEnvelope, TaskMessage
 from runtime.telemetry import logger
+from runtime.temporal import FIRST
 from workflows.cluster import ClusterWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import TaskWorkflow
@@ -105,6 +106,7 @@ class Notices:
             ClusterWorkflow.run,
             id=cluster_workflow_id(cluster),
             task_queue=WORKFLOW_QUEUE,
+            priority=FIRST,
             task_timeout=self._task_timeout,
             start_signal=ClusterWorkflow.tell.__name__,
             start_signal_args=[ClusterEnvelope(sender=SENDER, message=message)],
@@ -116,6 +118,7 @@ class Notices:
             PlacementWorkflow.run,
             id=placement_workflow_id(partition),
             task_queue=WORKFLOW_QUEUE,
+            priority=FIRST,
             task_timeout=self._task_timeout,
             start_signal=PlacementWorkflow.ring.__name__,
             rpc_timeout=_ANSWER,

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from domain.claims import LedgerAnswer, LedgerOperation
 from store.ledger import Applied
@@ -26,12 +28,16 @@ Apply = Callable[[Connection, list[LedgerOperation]], Applied]
 _T = TypeVar("_T")
 
 
+_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
+"""The database as a whole cannot be used now."""
+
+
 class LedgerBusyError(Exception):
     """The queue is full, or the writer is stopping; trying again may help."""
 
 
 @dataclass(slots=True)
-class _Job:
+class _Errand:
     """`operation` may share a transaction with its neighbours; `work` has its own."""
 
     operation: LedgerOperation | None = None
@@ -46,7 +52,7 @@ class LedgerWriter:
         self._engine = engine
         self._apply = apply
         self._committed = committed
-        self._jobs: queue.Queue[_Job | None] = queue.Queue(maxsize=WAITING_MAX)
+        self._errands: queue.Queue[_Errand | None] = queue.Queue(maxsize=WAITING_MAX)
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._stopping = False
 
@@ -57,67 +63,75 @@ class LedgerWriter:
     def stop(self) -> None:
         """Finish what waits, then end."""
         self._stopping = True
-        self._jobs.put(None)
+        self._errands.put(None)
         self._thread.join()
 
     async def apply(self, operation: LedgerOperation) -> LedgerAnswer:
         """The answer, once it is committed."""
-        answer: LedgerAnswer = await self._wait(_Job(operation=operation))
+        answer: LedgerAnswer = await self._wait(_Errand(operation=operation))
         return answer
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """`work` in a transaction of its own; its result, once that is committed."""
-        result: _T = await self._wait(_Job(work=work))
+        result: _T = await self._wait(_Errand(work=work))
         return result
 
-    async def _wait(self, job: _Job) -> Any:
+    async def _wait(self, errand: _Errand) -> Any:
         if self._stopping:
             raise LedgerBusyError("the worker is stopping")
         try:
-            self._jobs.put_nowait(job)
+            self._errands.put_nowait(errand)
         except queue.Full:
             raise LedgerBusyError(f"{WAITING_MAX} operations wait already") from None
-        return await asyncio.wrap_future(job.answer)
+        return await asyncio.wrap_future(errand.answer)
 
     def _run(self) -> None:
         """Everything that waits is taken at once: the busier it is, the larger the groups."""
         ended = False
         while not ended:
-            taken = [self._jobs.get()]
-            while len(taken) < GROUP_OPERATIONS_MAX and not self._jobs.empty():
-                taken.append(self._jobs.get_nowait())
+            taken = [self._errands.get()]
+            while len(taken) < GROUP_OPERATIONS_MAX and not self._errands.empty():
+                taken.append(self._errands.get_nowait())
             ended = None in taken
             # Nobody waits for what was cancelled; taking it on marks the rest as running.
-            jobs = [j for j in taken if j is not None and j.answer.set_running_or_notify_cancel()]
-            operations = [job for job in jobs if job.operation is not None]
+            errands = [
+                errand
+                for errand in taken
+                if errand is not None and errand.answer.set_running_or_notify_cancel()
+            ]
+            operations = [errand for errand in errands if errand.operation is not None]
             if operations:
                 self._group(operations)
-            for job in jobs:
-                if job.work is not None:
-                    self._alone(job, job.work)
+            for errand in errands:
+                if errand.work is not None:
+                    self._alone(errand, errand.work)
 
-    def _group(self, jobs: list[_Job]) -> None:
+    def _group(self, errands: list[_Errand]) -> None:
         """One transaction for all; where that fails, one for each, so that none harms another."""
-        operations = [job.operation for job in jobs if job.operation is not None]
+        operations = [errand.operation for errand in errands if errand.operation is not None]
         try:
             with transaction(self._engine) as connection:
                 applied = self._apply(connection, operations)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
-            if len(jobs) == 1:
-                jobs[0].answer.set_exception(error)
-                return
-            for job in jobs:
-                self._group([job])
+        except _AWAY as error:
+            for errand in errands:  # One by one would be to wait for it as often.
+                errand.answer.set_exception(error)
             return
-        for job, answer in zip(jobs, applied.answers, strict=True):
-            job.answer.set_result(answer)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            if len(errands) == 1:
+                errands[0].answer.set_exception(error)
+                return
+            for errand in errands:
+                self._group([errand])
+            return
+        for errand, answer in zip(errands, applied.answers, strict=True):
+            errand.answer.set_result(answer)
         self._committed(applied)
 
-    def _alone(self, job: _Job, work: Callable[[Connection], Any]) -> None:
+    def _alone(self, errand: _Errand, work: Callable[[Connection], Any]) -> None:
         try:
             with transaction(self._engine) as connection:
                 result = work(connection)
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
-            job.answer.set_exception(error)
+            errand.answer.set_exception(error)
         else:
-            job.answer.set_result(result)
+            errand.answer.set_result(result)
