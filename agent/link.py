@@ -35,6 +35,7 @@ from domain.protocol import (
     TaskMessage,
 )
 from runtime.telemetry import logger
+from runtime.temporal import FIRST
 from workflows.ports import AgentPort
 
 REPORT = "report"
@@ -71,6 +72,7 @@ class TemporalSignals:
             CLUSTER_WORKFLOW,
             id=cluster_workflow_id(self._cluster),
             task_queue=WORKFLOW_QUEUE,
+            priority=FIRST,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             start_signal=TELL,
             start_signal_args=[envelope],

@@ -32,14 +32,15 @@ from domain.reasons import Reason
 from domain.task import SubmitTask, TaskSpec, body_digest
 from domain.views import TaskView
 from runtime.settings import Settings
-from runtime.temporal import PHASE, PRIORITY, TEAM
+from runtime.temporal import FIRST, PHASE, PRIORITY, TEAM
 from workflows.cluster import ClusterWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import DIGEST_MEMO, TaskWorkflow
 
 SENDER = "api"
 SUMMARY_CHARS_MAX = 120
-STARTS_AT_ONCE_MAX = 32
+STARTS_AT_ONCE_MAX = 8
+"""More of them would take the server from the tasks that run already, and start none sooner."""
 TURN_S_MAX = 10.0
 LONG_WAITS_MAX = 500
 """The server's limit on long polls is 1,200 for all clients of a namespace."""
@@ -137,6 +138,7 @@ class Gateway:
                 PlacementWorkflow.run,
                 id=placement_workflow_id(partition),
                 task_queue=WORKFLOW_QUEUE,
+                priority=FIRST,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 start_signal="gone",
                 start_signal_args=[key],
