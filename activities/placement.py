@@ -31,6 +31,7 @@ LOOK_S = 0.25
 DUTY = 2
 """Long rounds are at least so many times their own length apart."""
 TOLD_MAX = 10_000
+TOLD_AT_ONCE_MAX = 50
 
 
 @dataclass(slots=True)
@@ -133,7 +134,11 @@ class Placement(PlacementPort):
             self._told = {key: at for key, at in self._told.items() if now - at < every}
         due = [key for key in keys if now - self._told.get(key, -every) >= every]
         self._told.update(dict.fromkeys(due, now))
-        missing = [TaskKey(key) for key in due if not await self._notices.tell_task(key, Expire())]
+        missing: list[TaskKey] = []
+        for first in range(0, len(due), TOLD_AT_ONCE_MAX):
+            some = due[first : first + TOLD_AT_ONCE_MAX]
+            told = await asyncio.gather(*(self._notices.tell_task(key, Expire()) for key in some))
+            missing += [TaskKey(key) for key, there in zip(some, told, strict=True) if not there]
         if missing:
             await self._close(missing)
 

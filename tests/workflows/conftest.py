@@ -89,6 +89,13 @@ def real(dev_server_env: WorkflowEnvironment) -> Stage:
     return Stage(dev_server_env.client, dev_server_env)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def quick(dev_server_env: WorkflowEnvironment) -> Stage:
+    """On the real server and without the sandbox, whose imports cost more than such a test."""
+    address = dev_server_env.client.service_client.config.target_host
+    return Stage(await Client.connect(address, plugins=[plugin()]), dev_server_env)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def rolling_env() -> AsyncIterator[WorkflowEnvironment]:
     """A real server that suggests a new run after a few events."""

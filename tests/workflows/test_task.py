@@ -84,18 +84,18 @@ async def test_a_ledger_that_is_down_is_waited_for(skipping: Stage) -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "offered", "running"])
-async def test_temporals_cancel_equals_ours(real: Stage, state: str) -> None:
-    async with real.worker():
+async def test_temporals_cancel_equals_ours(quick: Stage, state: str) -> None:
+    async with quick.worker():
         if state != "pending":
             live = LIVE.model_copy(update={"admitted": state == "running"})
-            real.ledger.will_answer(Enqueue, Enqueued(closed=0, live=live))
-            real.ledger.will_answer(Withdraw, STOPPING)
-        handle = await real.submit()
-        await real.asked(1)
+            quick.ledger.will_answer(Enqueue, Enqueued(closed=0, live=live))
+            quick.ledger.will_answer(Withdraw, STOPPING)
+        handle = await quick.submit()
+        await quick.asked(1)
         await handle.cancel()
-        await real.asked(2)
+        await quick.asked(2)
         if state != "pending":
-            await real.report(handle, stopped(1))
+            await quick.report(handle, stopped(1))
         outcome = await handle.result()
         described = await handle.describe()
     assert outcome.phase is Phase.CANCELLED
@@ -103,20 +103,20 @@ async def test_temporals_cancel_equals_ours(real: Stage, state: str) -> None:
     assert described.status is WorkflowExecutionStatus.COMPLETED
 
 
-async def test_temporals_cancel_while_stopping_changes_nothing(real: Stage) -> None:
-    async with real.worker():
+async def test_temporals_cancel_while_stopping_changes_nothing(quick: Stage) -> None:
+    async with quick.worker():
         live = LIVE.model_copy(update={"stop_cause": StopCause.CANCEL})
-        real.ledger.will_answer(Enqueue, Enqueued(closed=0, live=live))
-        handle = await real.submit()
-        await real.asked(1)
-        await real.report(handle, Cancel())
+        quick.ledger.will_answer(Enqueue, Enqueued(closed=0, live=live))
+        handle = await quick.submit()
+        await quick.asked(1)
+        await quick.report(handle, Cancel())
         await handle.cancel()
-        await real.report(handle, stopped(1))
+        await quick.report(handle, stopped(1))
         outcome = await handle.result()
     assert outcome.phase is Phase.CANCELLED
-    real.ledger.took(Enqueue)
-    real.ledger.took(Settle)
-    real.ledger.nothing_left()
+    quick.ledger.took(Enqueue)
+    quick.ledger.took(Settle)
+    quick.ledger.nothing_left()
 
 
 async def test_temporals_cancel_never_cuts_a_question_to_the_ledger_short(real: Stage) -> None:
@@ -186,6 +186,7 @@ async def refusal(stage: Stage, arguments: list[Any], **start: Any) -> Applicati
 
 
 TASK = {"team": "blue", "id": "direct", "command": ["/bin/true"]}
+# Each of these workflows has ended when the next one is started under the same id.
 
 
 @pytest.mark.parametrize(
@@ -204,33 +205,33 @@ TASK = {"team": "blue", "id": "direct", "command": ["/bin/true"]}
     ],
 )
 async def test_a_direct_start_with_bad_input_fails_with_a_typed_error(
-    skipping: Stage, given: list[Any], named: str
+    quick: Stage, given: list[Any], named: str
 ) -> None:
-    error = await refusal(skipping, given, id="task/blue/direct")
+    error = await refusal(quick, given, id="task/blue/direct")
     assert error.type == "invalid"
     assert named in str(error)
 
 
-async def test_a_direct_start_under_another_id_fails(skipping: Stage) -> None:
-    error = await refusal(skipping, [TASK], id="my-own-id")
+async def test_a_direct_start_under_another_id_fails(quick: Stage) -> None:
+    error = await refusal(quick, [TASK], id="my-own-id")
     assert error.type == "invalid"
     assert "task/blue/direct" in str(error)
 
 
-async def test_a_digest_in_the_memo_that_is_not_the_bodys_fails(skipping: Stage) -> None:
-    error = await refusal(skipping, [TASK], id="task/blue/direct", memo={"digest": "0" * 32})
+async def test_a_digest_in_the_memo_that_is_not_the_bodys_fails(quick: Stage) -> None:
+    error = await refusal(quick, [TASK], id="task/blue/direct", memo={"digest": "0" * 32})
     assert error.type == "conflict"
 
 
-async def test_a_state_smuggled_in_by_a_starter_is_ignored(skipping: Stage) -> None:
-    error = await refusal(skipping, [{"id": "no command"}, {"state": {}}], id="task/blue/direct")
+async def test_a_state_smuggled_in_by_a_starter_is_ignored(quick: Stage) -> None:
+    error = await refusal(quick, [{"id": "no command"}, {"state": {}}], id="task/blue/direct")
     assert error.type == "invalid"
 
 
-async def test_what_the_ledger_refuses_fails_with_its_code(skipping: Stage) -> None:
+async def test_what_the_ledger_refuses_fails_with_its_code(quick: Stage) -> None:
     refused = SubmitRefusal(code="never_fits", message="largest cpu_milli 8000 < 12000")
-    skipping.ledger.will_answer(Enqueue, Enqueued(closed=0, refusal=refused))
-    error = await refusal(skipping, [TASK], id="task/blue/direct")
+    quick.ledger.will_answer(Enqueue, Enqueued(closed=0, refusal=refused))
+    error = await refusal(quick, [TASK], id="task/blue/direct")
     assert error.type == "never_fits"
     assert "12000" in str(error)
 
@@ -238,28 +239,28 @@ async def test_what_the_ledger_refuses_fails_with_its_code(skipping: Stage) -> N
 # --- messages that do not fit -------------------------------------------------------------------
 
 
-async def test_a_message_that_does_not_fit_is_counted_and_shown(skipping: Stage) -> None:
-    async with skipping.worker():
-        handle = await skipping.submit()
+async def test_a_message_that_does_not_fit_is_counted_and_shown(quick: Stage) -> None:
+    async with quick.worker():
+        handle = await quick.submit()
         await handle.signal("report", {"v": 99, "message": {"kind": "cancel"}})
         await handle.signal("report", "what")
         await handle.signal("report")
         await handle.signal("no_such_signal", 1)
-        await skipping.report(handle, placed(1))
-        await skipping.report(handle, ended(1, 1))
+        await quick.report(handle, placed(1))
+        await quick.report(handle, ended(1, 1))
         outcome = await handle.result()
         shown = await details(handle)
     assert outcome.phase is Phase.FAILED
     assert "could not be read: 4" in shown
 
 
-async def test_the_story_names_every_attempt(skipping: Stage) -> None:
-    async with skipping.worker():
-        handle = await skipping.submit(retries={"failures": 1})
-        await skipping.report(handle, refused(1))
-        await skipping.report(handle, ended(2, 7))
-        await skipping.report(handle, ended(1, 0))
-        await skipping.report(handle, ended(3, 0))
+async def test_the_story_names_every_attempt(quick: Stage) -> None:
+    async with quick.worker():
+        handle = await quick.submit(retries={"failures": 1})
+        await quick.report(handle, refused(1))
+        await quick.report(handle, ended(2, 7))
+        await quick.report(handle, ended(1, 0))
+        await quick.report(handle, ended(3, 0))
         await handle.result()
         shown = await details(handle)
     assert "SUCCEEDED" in shown
