@@ -25,15 +25,12 @@ class Reason(StrEnum):
     # The round or the ledger said no to the task as a whole.
     NO_MACHINES_YET = "no_machines_yet"
     NEVER_FITS = "never_fits"
-    BACKING_OFF = "backing_off"
     LOST_RACE = "lost_race"
-    OVER_QUOTA = "over_quota"
     NOT_YET_CONSIDERED = "not_yet_considered"
     # An agent refused an offer.
     AGENT_NO_ROOM = "agent_no_room"
     AGENT_NO_LEASE = "agent_no_lease"
     AGENT_UNKNOWN_MACHINE = "agent_unknown_machine"
-    AGENT_DRAINING = "agent_draining"
     AGENT_STOP_CAME_FIRST = "agent_stop_came_first"
     # A keeper could not start, or ended, an attempt.
     NO_SUCH_COMMAND = "no_such_command"
@@ -69,7 +66,6 @@ PREEMPTION_MAY_HELP = frozenset(
         Reason.NO_ROOM_EXTRA,
         Reason.ANTI_AFFINITY,
         Reason.TOO_MANY_PER_MACHINE,
-        Reason.OVER_QUOTA,
     }
 )
 """Reasons that would go away if other tasks yielded; the others would not."""
