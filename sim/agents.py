@@ -229,7 +229,7 @@ class AgentShell:
     def _step(self, what: Any) -> Effects:
         event = Event(what, self.boot_ms(), self.process.clock.instant)
         self.state, effects = self.decide(self.state, event)
-        if effects or not isinstance(what, Ticked):
+        if effects:
             check(self.state)
         return effects
 

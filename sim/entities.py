@@ -8,7 +8,7 @@ from domain import cluster as clusters
 from domain import lifecycle
 from domain.lifecycle import Event, RefusedError
 from domain.partition import RoundsDone
-from domain.protocol import ReRead, read_cluster_envelope, read_task_envelope
+from domain.protocol import ReRead, left_out, read_cluster_envelope, read_task_envelope
 from domain.stages import Done, TaskState
 from domain.supervision import (
     ArmSlice,
@@ -126,7 +126,7 @@ class ClusterKind:
                 temporal.ask_agent(
                     execution,
                     lambda done: agent.take(delivery, done),
-                    lambda answer: Delivered(answer=answer),
+                    lambda answer: Delivered(answer=answer, left_out=left_out(delivery, answer)),
                     DeliveryFailed(),
                 )
             case ArmSlice(began=began, wait=wait):

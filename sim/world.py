@@ -53,7 +53,7 @@ def empty_ledger(engine: Engine) -> Engine:
 
 def _terms(lease_s: int) -> LeaseTerms:
     """The proportions of the defaults."""
-    return LeaseTerms(lease_s=lease_s, heartbeat_s=lease_s / 6, suspect_s=lease_s / 2)
+    return LeaseTerms(lease_s=lease_s, heartbeat_s=lease_s / 5, suspect_s=lease_s / 2)
 
 
 def _agent_terms(terms: LeaseTerms) -> Terms:
@@ -210,7 +210,7 @@ class World:
         name = f"keeper-{machine.name}"
         process = Process(name, self.clock, self.trace, self._rng(name))
         dial = partial(self._dial, self.agents[cluster])
-        question_us = self.workload.lease_s * SECOND // 12
+        question_us = self.workload.lease_s * SECOND // 6
         return KeeperShell(process, machine, dial, self.truth, question_us)
 
     def _dial(self, agent: AgentShell, keeper: KeeperShell, hello: KeeperHello) -> Socket | None:
