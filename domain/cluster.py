@@ -266,7 +266,7 @@ def _delivered(state: ClusterState, event: Delivered) -> tuple[ClusterState, Eff
     """Look again only for news or for what did not fit: an order without answer can wait."""
     again = state.deliver_again or (state.delivery_full and len(event.answer.answers) > 0)
     answered = {"deliver_again": again, "noting_answers": True, "deliveries_succeed": True}
-    note = NoteAnswers(cluster=state.cluster, answer=event.answer)
+    note = NoteAnswers(cluster=state.cluster, answer=event.answer, left_out=event.left_out)
     return state.model_copy(update=answered), (note,)
 
 

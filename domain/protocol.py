@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from domain.attempt import Ending, StopCause
+from domain.ids import attempt_id
 from domain.machine import MachineReport
 from domain.reasons import Reason
 from domain.task import TaskSpec
@@ -255,6 +256,16 @@ class DeliveryAnswer(BaseModel, frozen=True):
     instance: str
     epoch: int
     answers: tuple[OrderAnswer, ...]
+
+
+def left_out(delivery: Delivery, answer: DeliveryAnswer) -> tuple[str, ...]:
+    """Attempt ids of the delivery's offers to which the agent has said nothing."""
+    said = {(one.key, one.number) for one in answer.answers if one.order == "offer"}
+    return tuple(
+        attempt_id(order.key, order.number)
+        for order in delivery.orders
+        if isinstance(order, Offer) and (order.key, order.number) not in said
+    )
 
 
 class Grant(BaseModel, frozen=True):

@@ -142,6 +142,8 @@ class NoteAnswers(BaseModel, frozen=True):
     kind: Literal["note_answers"] = "note_answers"
     cluster: str
     answer: DeliveryAnswer
+    left_out: tuple[str, ...] = ()
+    """Attempt ids of offers that were delivered, and not answered."""
 
 
 class MarkSuspect(BaseModel, frozen=True):
@@ -273,6 +275,8 @@ class Delivered(BaseModel, frozen=True):
 
     kind: Literal["delivered"] = "delivered"
     answer: DeliveryAnswer
+    left_out: tuple[str, ...] = ()
+    """Attempt ids of offers of this delivery without an answer."""
 
 
 class DeliveryFailed(BaseModel, frozen=True):

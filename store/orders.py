@@ -39,7 +39,7 @@ _UNANSWERED = Prepared(
     select(
         *(CLAIM.c.attempt, CLAIM.c.key, CLAIM.c.number, CLAIM.c.place, CLAIM.c.state),
         *(CLAIM.c.stop_cause, CLAIM.c.stop_epoch, CLAIM.c.stop_sent, CLAIM.c.inquiry),
-        *(CLAIM.c.grace_s, CLAIM.c.offer_sent_at),
+        CLAIM.c.grace_s,
         case((CLAIM.c.state == OfferState.OFFERED.value, SPEC.c.body), else_=None).label("body"),
     )
     .join(SPEC, SPEC.c.key == CLAIM.c.key)
@@ -54,7 +54,12 @@ _LOCK_SENT = Prepared(
     select(CLAIM.c.attempt).where(_SOME).order_by(CLAIM.c.attempt).with_for_update(key_share=True)
 )
 _STOPS_SENT = Prepared(update(CLAIM).where(_SOME).values(stop_sent=1))
-_OFFERS_SENT = Prepared(update(CLAIM).where(_SOME).values(offer_sent_at=bindparam("b_at")))
+_LEFT_OUT = Prepared(
+    update(CLAIM)
+    .where(_SOME)
+    .where(CLAIM.c.unanswered_since.is_(None))
+    .values(unanswered_since=bindparam("b_at"))
+)
 # The cluster's row comes first: it keeps whoever else changes this cluster's claims apart.
 _LOCK_CLUSTER = Prepared(
     select(CLUSTER.c.epoch, CLUSTER.c.delivering_since)
@@ -68,7 +73,7 @@ _LATE_OFFERS = Prepared(
     .where(TO_DELIVER)
     .where(CLAIM.c.state == OfferState.OFFERED.value)
     .where(CLAIM.c.stop_cause.is_(None))
-    .where(CLAIM.c.offer_sent_at <= bindparam("before"))
+    .where(CLAIM.c.unanswered_since <= bindparam("before"))
     .limit(STOPS_PER_TRANSACTION_MAX)
 )
 _DELIVERED = Prepared(
@@ -83,18 +88,16 @@ _DELIVERED = Prepared(
 
 
 def orders(
-    connection: Connection, cluster: str, now: datetime, limit: int = ORDERS_PER_DELIVERY_MAX
+    connection: Connection, cluster: str, limit: int = ORDERS_PER_DELIVERY_MAX
 ) -> tuple[int, list[Order]]:
     """The epoch, and the orders without an answer, as many as one delivery can hold.
 
-    They count as sent from here on: nothing takes a stop order back any more, and the time in which
-    an offer must be answered has begun.
+    A stop order counts as sent from here on: nothing takes it back any more.
     """
     epoch = _LOCK_CLUSTER.scalar(connection, {"cluster": cluster})
     rows = _UNANSWERED.rows(connection, {"cluster": cluster, "limit": limit})
     asked: list[Order] = []
     stops: list[str] = []
-    offers: list[str] = []
     size = 0
     for row in rows:
         order = _order(row)
@@ -105,14 +108,9 @@ def orders(
         asked.append(order)
         if isinstance(order, StopOrder) and not row.stop_sent:
             stops.append(row.attempt)
-        elif isinstance(order, Offer) and row.offer_sent_at is None:
-            offers.append(row.attempt)
-    if stops or offers:
-        _LOCK_SENT.rows(connection, {KEYS: sorted(stops + offers)})
     if stops:
+        _LOCK_SENT.rows(connection, {KEYS: sorted(stops)})
         _STOPS_SENT.run(connection, {KEYS: stops})
-    if offers:
-        _OFFERS_SENT.run(connection, {KEYS: offers, "b_at": micros(now)})
     return int(epoch or 0), asked
 
 
@@ -127,6 +125,8 @@ def apply_answers(
     epoch: int,
     answers: Sequence[OrderAnswer],
     now: datetime,
+    *,
+    left_out: Sequence[str] = (),
 ) -> int:
     """Write down what the agent has said under this epoch; how many answers changed something.
 
@@ -138,7 +138,9 @@ def apply_answers(
     said = [answer for answer in answers if answer.answer != "stale"]
     attempts = {attempt_id(answer.key, answer.number) for answer in said}
     work.lock_tasks({answer.key for answer in said})
-    work.lock_claims(attempts)
+    work.lock_claims({*attempts, *left_out})
+    if left_out:
+        _LEFT_OUT.run(connection, {KEYS: sorted(left_out), "b_at": micros(now)})
     changed = 0
     for answer in said:
         claim = work.claims.get(attempt_id(answer.key, answer.number))
@@ -161,7 +163,8 @@ def stop_unanswered_offers(
 ) -> int:
     """Offers without an answer for too long, while deliveries succeeded, become stop orders.
 
-    What only waits for its turn behind many others has not been asked yet, and is left alone.
+    The time counts from a delivery that held the offer and whose answer did not: what only waits
+    for its turn behind many others has not been asked yet.
     """
     mine = CLUSTER.c.name == cluster
     if not deliveries_succeed:

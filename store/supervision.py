@@ -75,7 +75,7 @@ def supervise(
             stop_unanswered_offers(
                 connection, cluster, now, offer_deadline_s, deliveries_succeed=succeed
             )
-            return Supervised(_loaded(connection, cluster, now), rings)
+            return Supervised(_loaded(connection, cluster), rings)
         case LookAtBrake():
             return Supervised(BrakeSeen(braked=brake_held(connection)), rings)
         case Fence(epoch=epoch):
@@ -87,8 +87,8 @@ def supervise(
             rings = heartbeat(connection, cluster, beat, now, reachable=reachable).rings
         case NoteGranted(answer=granted):
             rings = grant_answered(connection, cluster, granted.epoch, granted.ended, now)
-        case NoteAnswers(answer=said):
-            apply_answers(connection, cluster, said.epoch, said.answers, now)
+        case NoteAnswers(answer=said, left_out=missing):
+            apply_answers(connection, cluster, said.epoch, said.answers, now, left_out=missing)
         case MarkSuspect(epoch=epoch):
             mark_suspect(connection, cluster, epoch, now)
         case NoteOrphan(orphan=message):
@@ -111,8 +111,8 @@ def _opened(connection: Connection, cluster: str, terms: LeaseTerms) -> Opened:
     return Opened(terms=terms, reach=Reach(row.state), epoch=row.epoch, instance=row.instance)
 
 
-def _loaded(connection: Connection, cluster: str, now: datetime) -> OrdersLoaded:
-    epoch, asked = orders(connection, cluster, now)
+def _loaded(connection: Connection, cluster: str) -> OrdersLoaded:
+    epoch, asked = orders(connection, cluster)
     if not asked:
         return OrdersLoaded(delivery=None)
     delivery = Delivery(cluster=cluster, epoch=epoch, orders=tuple(asked))

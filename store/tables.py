@@ -139,8 +139,8 @@ class ClaimRow(SQLModel, table=True):
     """1 while an order about it waits for the agent's answer."""
     stop_cause: str | None = Field(default=None, max_length=20)
     stop_sent: int = 0
-    offer_sent_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When a delivery first carried the offer: before that, nobody can have answered it."""
+    unanswered_since: int | None = Field(default=None, sa_type=BigInteger)
+    """When the agent first answered a delivery, and left this offer of it out."""
     stop_epoch: int | None = None
     """The epoch under which the agent took the stop order."""
     inquiry: int = 0

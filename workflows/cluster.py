@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from domain.cluster import ClusterState, begin, check, step
-from domain.protocol import ClusterMessage, Delivery, Grant, read_cluster_envelope
+from domain.protocol import ClusterMessage, Delivery, Grant, left_out, read_cluster_envelope
 from domain.supervision import (
     ArmSlice,
     ArmSuspicion,
@@ -127,7 +127,8 @@ class ClusterWorkflow:
         except ActivityError:
             self._inbox.put(DeliveryFailed())
         else:
-            self._inbox.put(Delivered(answer=answer))
+            missing = left_out(delivery, answer)
+            self._inbox.put(Delivered(answer=answer, left_out=missing))
 
     async def _timer(self, armed: ArmSlice | ArmSuspicion) -> None:
         due = workflow.now() + armed.wait

@@ -33,7 +33,7 @@ def test_a_claim_mints_the_number_charges_the_team_and_takes_the_room(world: Wor
     assert (view.used.cpu_milli, view.used.memory_mib) == (1_000, 100)
     usage = world.read(team_usage)[0]
     assert (usage.team, usage.used.cpu_milli) == ("blue", 1_000)
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     assert asked == [Offer(key="blue/t", number=1, machine="m1", spec=a_task())]
 
 

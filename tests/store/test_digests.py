@@ -18,7 +18,7 @@ def _runs(*attempts: str) -> RunningDigest:
 
 
 def _asked(world: World) -> list[type]:
-    return [type(order) for order in world.read(orders, "c1", world.now)[1]]
+    return [type(order) for order in world.read(orders, "c1")[1]]
 
 
 def test_a_claim_that_the_agent_does_not_run_is_asked_about_once_it_is_old(memory: World) -> None:

@@ -234,8 +234,10 @@ class LedgerMachine(RuleBasedStateMachine):
         lost=st.booleans(),
     )
     def deliver(self, cluster: str, admits: list[bool], older: bool, lost: bool) -> None:
-        epoch, asked = self.world.do(orders, cluster, self.world.now, 8)
+        epoch, asked = self.world.do(orders, cluster, 8)
         if lost:
+            offers = [f"{o.key}#{o.number}" for o in asked if isinstance(o, Offer)]
+            self.world.do(apply_answers, cluster, epoch, [], self.world.now, left_out=offers)
             return
         answers = []
         for order, admit in zip(asked, admits, strict=False):

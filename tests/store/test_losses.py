@@ -49,7 +49,7 @@ def test_a_superseded_attempt_keeps_its_room_and_is_stopped_at_the_next_contact(
     assert used_cpu(world) == 3_000
     assert world.read(team_usage)[0].used.cpu_milli == 2_000
     world.beat()
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     assert [(o.key, o.cause) for o in asked if isinstance(o, StopOrder)] == [
         ("blue/replace_at_once", StopCause.SUPERSEDED)
     ]
@@ -116,7 +116,7 @@ def test_while_the_brake_holds_nothing_fenced_is_replaced(world: World) -> None:
     for name in several(world, 5)[1:]:
         assert name
     world.do(mark_suspect, "c1", world.grant(), world.now)
-    epoch = world.do(orders, "c1", world.now)[0]
+    epoch = world.do(orders, "c1")[0]
     assert world.do(fence, "c1", epoch, world.now)
     world.do(mark_suspect, "c2", 1, world.now)
     assert told(world) == ["replace_at_once"]
@@ -203,7 +203,7 @@ def test_an_orphan_whose_attempt_a_new_workflow_has_adopted_is_asked_about_first
     world.answer("inquiry", "taken")
     world.do(orphan, "c1", an_orphan(world), world.now)
     assert world.phase() is Phase.RUNNING
-    assert [order.kind for order in world.do(orders, "c1", world.now)[1]] == ["inquiry"]
+    assert [order.kind for order in world.do(orders, "c1")[1]] == ["inquiry"]
     world.do(orphan, "c1", an_orphan(world), world.now)
     assert world.phase() is Phase.CANCELLED
 
@@ -226,6 +226,6 @@ def test_a_claimed_row_without_a_workflow_is_told_to_stop(world: World) -> None:
     world.later(6)
     _, clusters = world.do(gone, ["blue/t"], world.now)
     assert clusters == {"c1"}
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     assert [o.cause for o in asked if isinstance(o, StopOrder)] == [StopCause.WORKFLOW_GONE]
     assert world.phase() is Phase.STOPPING

@@ -11,16 +11,21 @@ DEADLINE_S = 15
 
 def asked(world: World, cluster: str = "c1") -> list[Order]:
     """The orders that the next delivery would hold."""
-    return world.do(orders, cluster, world.now)[1]
+    return world.do(orders, cluster)[1]
 
 
 def offered(world: World) -> None:
-    """A task whose offer was sent, and not answered, on a cluster whose deliveries succeed."""
+    """A task whose offer was left out of the answer to a delivery that held it."""
     world.cluster()
-    world.answer("inquiry", "taken", key="blue/nothing")
     world.enqueue()
     world.claim()
-    world.do(orders, "c1", world.now)
+    leave_out(world, "blue/t#1")
+
+
+def leave_out(world: World, *attempts: str) -> None:
+    """A delivery succeeds, and its answer says nothing of these."""
+    epoch, _ = world.do(orders, "c1")
+    world.do(apply_answers, "c1", epoch, [], world.now, left_out=attempts)
 
 
 def stop_late(world: World, *, succeed: bool = True) -> int:
@@ -91,13 +96,17 @@ def test_an_offer_that_no_delivery_has_carried_yet_is_not_unanswered(world: Worl
         world.enqueue(a_task(name))
         world.claim(f"blue/{name}")
         world.later(0.001)
-    epoch, _ = world.do(orders, "c1", world.now, 1)
+    epoch, _ = world.do(orders, "c1", 1)
     word = OrderAnswer(key="blue/first", number=1, order="offer", answer="admitted")
     world.do(apply_answers, "c1", epoch, [word], world.now)
     world.later(DEADLINE_S)
     assert stop_late(world) == 0
     assert world.phase("blue/second") is Phase.OFFERED
-    asked(world)
+    # A delivery that was lost on its way has asked the agent nothing either.
+    assert len(asked(world)) == 1
+    world.later(DEADLINE_S)
+    assert stop_late(world) == 0
+    leave_out(world, "blue/second#1")
     world.later(DEADLINE_S - 1)
     assert stop_late(world) == 0
     world.later(1)
@@ -118,7 +127,7 @@ def test_only_time_in_which_deliveries_succeed_counts(world: World) -> None:
 def test_an_admission_before_the_stop_was_sent_withdraws_it(world: World) -> None:
     offered(world)
     # This delivery is under way when the deadline passes.
-    epoch, _ = world.do(orders, "c1", world.now)
+    epoch, _ = world.do(orders, "c1")
     world.later(DEADLINE_S)
     assert stop_late(world) == 1
     word = OrderAnswer(key="blue/t", number=1, order="offer", answer="admitted")
@@ -140,7 +149,7 @@ def test_an_admission_after_the_stop_was_sent_leaves_it(world: World) -> None:
 
 def test_an_admission_never_withdraws_a_cancel(world: World) -> None:
     offered(world)
-    epoch, _ = world.do(orders, "c1", world.now)
+    epoch, _ = world.do(orders, "c1")
     world.withdraw()
     word = OrderAnswer(key="blue/t", number=1, order="offer", answer="admitted")
     world.do(apply_answers, "c1", epoch, [word], world.now)
@@ -178,4 +187,4 @@ def test_stops_go_before_offers_and_a_delivery_stays_small(world: World) -> None
     assert [order.kind for order in given[:2]] == ["stop", "offer"]
     assert len(given) < 12
     assert sum(len(order.model_dump_json()) for order in given) <= DELIVERY_BYTES_MAX
-    assert world.do(orders, "c1", world.now, 1)[1] == given[:1]
+    assert world.do(orders, "c1", 1)[1] == given[:1]

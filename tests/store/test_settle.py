@@ -145,7 +145,7 @@ def test_an_abandoned_attempt_keeps_its_room_until_its_late_report(world: World)
     assert answer.final.reason is Reason.MAY_STILL_RUN
     assert used_cpu(world) == 1_000
     assert world.read(team_usage)[0].used.cpu_milli == 0
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     assert [o.cause for o in asked if isinstance(o, StopOrder)] == [StopCause.CANCEL]
     stopped = Ending(kind=EndKind.STOPPED, stop_cause=StopCause.CANCEL)
     assert not world.settle(stopped, late=True).mine

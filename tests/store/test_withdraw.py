@@ -12,7 +12,7 @@ from tests.store.world import World, a_task, cancelled, succeeded
 
 def stops(world: World) -> list[StopCause]:
     """The causes of the stop orders that wait for cluster c1."""
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     return [order.cause for order in asked if isinstance(order, StopOrder)]
 
 
@@ -110,7 +110,7 @@ def test_an_inquiry_comes_after_the_stop_order(world: World) -> None:
     world.enqueue()
     assert stops(world) == [StopCause.CANCEL]
     assert world.answer("stop", "taken") == 1
-    _, asked = world.do(orders, "c1", world.now)
+    _, asked = world.do(orders, "c1")
     assert asked == [Inquiry(key="blue/t", number=1, machine="m1")]
     assert world.answer("inquiry", "taken") == 1
-    assert world.do(orders, "c1", world.now)[1] == []
+    assert world.do(orders, "c1")[1] == []

@@ -127,7 +127,7 @@ class World:
     def beat(self, name: str = "c1", *machines: MachineReport, **given: Any) -> set[int]:
         """A heartbeat under the present epoch; the partitions that are rung."""
         seq = self.beats[name] = self.beats.get(name, 0) + 1
-        epoch, _ = self.do(orders, name, self.now)
+        epoch, _ = self.do(orders, name)
         fields = {"instance": f"{name}-1", "epoch": epoch, "seq": seq, "machines": machines}
         beat = Heartbeat(**{**fields, **given})
         return self.do(heartbeat, name, beat, self.now, reachable=True).rings
@@ -161,7 +161,7 @@ class World:
         self, order: str, said: str, key: str = "blue/t", number: int = 1, cluster: str = "c1"
     ) -> int:
         """The agent's word on one order, under the present epoch; how many it changed."""
-        epoch, _ = self.do(orders, cluster, self.now)
+        epoch, _ = self.do(orders, cluster)
         fields: dict[str, Any] = {"order": order, "answer": said}
         word = OrderAnswer(key=key, number=number, **fields)
         return self.do(apply_answers, cluster, epoch, [word], self.now)

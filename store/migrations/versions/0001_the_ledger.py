@@ -215,7 +215,7 @@ def _attempts() -> None:
         sa.Column("to_deliver", sa.Integer(), server_default="1", nullable=False),
         sa.Column("stop_cause", sa.String(length=20), nullable=True),
         sa.Column("stop_sent", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("offer_sent_at", sa.BigInteger(), nullable=True),
+        sa.Column("unanswered_since", sa.BigInteger(), nullable=True),
         sa.Column("stop_epoch", sa.Integer(), nullable=True),
         sa.Column("inquiry", sa.Integer(), server_default="0", nullable=False),
         sa.Column("adopted", sa.Integer(), server_default="0", nullable=False),
