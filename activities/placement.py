@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +13,7 @@ from temporalio import activity
 from activities.notices import Notices
 from activities.rounds import Committed, PartitionRounds
 from activities.writer import LedgerWriter
+from domain.claims import Enqueue, LedgerOperation, Requeue, Settle
 from domain.ids import TaskKey
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
 from domain.protocol import Expire
@@ -28,6 +29,8 @@ LINGER_S = 2.0
 signal, a workflow task and an activity for each."""
 LOOK_S = 0.25
 """While it lingers, it sees so soon what another process has committed."""
+SAY_S = 1.0
+"""How often it says in the ledger that it is at work; well within what counts as asleep."""
 DUTY = 2
 """Long rounds are at least so many times their own length apart."""
 TOLD_MAX = 10_000
@@ -41,6 +44,8 @@ class _Awake:
     partition: int
     began: float
     worked_at: float
+    said_at: float = float("-inf")
+    """When it last said in the ledger that it is at work."""
     rounds: int = 0
     placed: int = 0
 
@@ -59,10 +64,17 @@ class Placement(PlacementPort):
         self._turns: dict[int, asyncio.Lock] = {}
         self._told: dict[str, float] = {}
         self._woken = asyncio.Event()
+        self._left_waiting: set[int] = set()
+        """Partitions whose last round found no machine for some row."""
 
-    def woken(self) -> None:
-        """Something was committed in this process: whoever lingers looks at once."""
-        self._woken.set()
+    def woken(self, fresh: bool) -> None:
+        """Something was committed in this process: whoever lingers looks at once.
+
+        Unless there is no fresh work, and none that waits for room: an idle round would only put
+        off the next one, which must keep its distance.
+        """
+        if fresh or self._left_waiting:
+            self._woken.set()
 
     @activity.defn
     async def place_round(self, ask: PlaceRounds) -> RoundsDone:
@@ -97,16 +109,18 @@ class Placement(PlacementPort):
         rounds = self._rounds.get(partition) or self._rounds.setdefault(
             partition, self._fresh(partition)
         )
-        wakes = await self._writer.run(lambda c: bell_busy(c, partition, _now()))
+        known = await self._say_busy(awake) if self._must_say_so(awake, may_sleep) else None
         now = _now()
         solved = await asyncio.to_thread(rounds.solve, now, _seed(now, partition))
-        known = wakes if may_sleep else None
+        known = known if may_sleep else None
         try:
             done = await self._writer.run(lambda c: rounds.commit(c, solved, known, _now()))
         except BaseException:
             rounds.give_back(solved, ())
             raise
         rounds.give_back(solved, done.claimed)
+        remember = self._left_waiting.add if solved.result.verdicts else self._left_waiting.discard
+        remember(partition)
         placed = sum(one.number is not None for one in done.claimed)
         if placed or done.again:
             awake.worked_at = time.monotonic()
@@ -114,6 +128,14 @@ class Placement(PlacementPort):
         self._notices.hint(done.clusters)
         await self._tell_expired(solved.expired)
         return done
+
+    def _must_say_so(self, awake: _Awake, may_sleep: bool) -> bool:
+        """Before sleep, for its count of wakes; otherwise just often enough to be heard."""
+        return may_sleep or time.monotonic() - awake.said_at >= SAY_S
+
+    async def _say_busy(self, awake: _Awake) -> int:
+        awake.said_at = time.monotonic()
+        return await self._writer.run(lambda c: bell_busy(c, awake.partition, _now()))
 
     async def _pause(self, began: float, done: Committed) -> None:
         """Until the pace allows another round, and then until there is a reason for one."""
@@ -161,6 +183,14 @@ class Placement(PlacementPort):
             compare_every=timedelta(seconds=self._settings.index_compare_s),
             tasks_max=self._settings.round_tasks_max,
         )
+
+
+def brings_work(operations: Iterable[LedgerOperation]) -> bool:
+    """True when one of them makes, or may make, a row pending."""
+    return any(
+        isinstance(one, Enqueue) or (isinstance(one, Settle) and isinstance(one.then, Requeue))
+        for one in operations
+    )
 
 
 def _seed(now: datetime, partition: int) -> int:

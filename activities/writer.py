@@ -25,6 +25,7 @@ WAITING_MAX = 10_000
 GROUP_OPERATIONS_MAX = 200
 
 Apply = Callable[[Connection, list[LedgerOperation]], Applied]
+Committed = Callable[[list[LedgerOperation], Applied], None]
 _T = TypeVar("_T")
 
 
@@ -48,7 +49,7 @@ class _Errand:
 class LedgerWriter:
     """`committed` is called on the writer's thread, after each commit of operations."""
 
-    def __init__(self, engine: Engine, apply: Apply, committed: Callable[[Applied], None]) -> None:
+    def __init__(self, engine: Engine, apply: Apply, committed: Committed) -> None:
         self._engine = engine
         self._apply = apply
         self._committed = committed
@@ -125,7 +126,7 @@ class LedgerWriter:
             return
         for errand, answer in zip(errands, applied.answers, strict=True):
             errand.answer.set_result(answer)
-        self._committed(applied)
+        self._committed(operations, applied)
 
     def _alone(self, errand: _Errand, work: Callable[[Connection], Any]) -> None:
         try:

@@ -14,7 +14,7 @@ from activities.clusters import Clusters
 from activities.ledger import Ledger
 from activities.losses import Losses
 from activities.notices import Notices
-from activities.placement import Placement
+from activities.placement import Placement, brings_work
 from activities.writer import LedgerWriter
 from domain.claims import LedgerOperation
 from domain.ids import WORKFLOW_QUEUE
@@ -52,9 +52,9 @@ async def wired(settings: Settings, client: Client, engine: Engine) -> AsyncIter
         now = datetime.now(UTC)
         return ledger.apply(connection, operations, partitions=settings.partitions, now=now)
 
-    def committed(applied: Applied) -> None:
+    def committed(operations: list[LedgerOperation], applied: Applied) -> None:
         """Called by the writer's thread: the loop owns the client."""
-        loop.call_soon_threadsafe(placement.woken)
+        loop.call_soon_threadsafe(placement.woken, brings_work(operations))
         loop.call_soon_threadsafe(notices.ring, applied.rings)
         loop.call_soon_threadsafe(notices.hint, applied.clusters)
 

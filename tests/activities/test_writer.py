@@ -31,7 +31,10 @@ class Book:
         self.blocked = threading.Event()
         self.blocked.set()
         self.committed: list[Applied] = []
-        self.writer = LedgerWriter(engine, self.apply, self.committed.append)
+        self.writer = LedgerWriter(engine, self.apply, self.note)
+
+    def note(self, _operations: list[LedgerOperation], applied: Applied) -> None:
+        self.committed.append(applied)
 
     def apply(self, _connection: Connection, operations: list[LedgerOperation]) -> Applied:
         self.blocked.wait(60)
@@ -92,7 +95,7 @@ async def test_nobody_waits_for_what_was_cancelled(book: Book) -> None:
 
 async def test_a_full_queue_is_refused_at_once(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "WAITING_MAX", 2)
-    small = LedgerWriter(book.writer._engine, book.apply, book.committed.append)
+    small = LedgerWriter(book.writer._engine, book.apply, book.note)
     waiting = [asyncio.create_task(small.apply(operation(f"k{n}"))) for n in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(LedgerBusyError):
