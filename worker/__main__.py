@@ -77,7 +77,10 @@ async def serve(settings: Settings) -> None:
         return client
 
     try:
-        await _patiently(migrated, stop, "the ledger")
+        if engine.dialect.name == "sqlite":
+            await migrated()  # A file that cannot be opened now will not open later either.
+        else:
+            await _patiently(migrated, stop, "the ledger")
         client = await _patiently(connected, stop, f"Temporal at {settings.temporal_address}")
         if client is not None:
             await _run(settings, client, engine, stop)
