@@ -23,6 +23,7 @@ KINDS = (
     "stop_order",
     "continue",
     "cordon",
+    "terminate_entity",
 )
 SILENT_SHARE = 0.4
 SILENCES = ("cut_cluster", "cut_cluster", "cut_machine", "keeper_stall", "agent_stall")

@@ -121,6 +121,14 @@ def _continue(world: World, fault: Strike, _rng: Random) -> None:
     _later(world, fault, over)
 
 
+def _terminate_entity(world: World, _fault: Strike, rng: Random) -> None:
+    """A cluster's or partition's workflow: the next heartbeat or ring starts another."""
+    entities = [e.id for e in world.temporal.executions.values() if e.kind.name != "task"]
+    workflow = _choice(entities, rng)
+    if workflow is not None:
+        world.temporal.terminate(workflow)
+
+
 def _cordon(world: World, fault: Strike, rng: Random) -> None:
     machine = rng.choice(world.keepers).machine.name
     world.cordon(machine, cordoned=True)
@@ -141,4 +149,5 @@ _STRIKES: dict[str, Callable[[World, Strike, Random], None]] = {
     "stop_order": _stop_order,
     "continue": _continue,
     "cordon": _cordon,
+    "terminate_entity": _terminate_entity,
 }

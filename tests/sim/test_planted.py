@@ -21,9 +21,9 @@ SEEDS_MAX = 60
 TWICE = ("able to run at once", "launched twice")
 STUCK = ("not done after healing",)
 CAUGHT = [
-    (plants.a_keeper_never_freezes, 39, TWICE),
-    (plants.a_scheduler_does_not_wait_for_the_deadline, 24, TWICE),
-    (plants.a_ledger_releases_fenced_claims, 77, TWICE),
+    (plants.a_keeper_never_freezes, 24, TWICE),
+    (plants.a_scheduler_does_not_wait_for_the_deadline, 23, TWICE),
+    (plants.a_ledger_releases_fenced_claims, 24, TWICE),
     (plants.a_settle_ignores_the_fence, 28, ("never terminated", "no row", *STUCK)),
     (plants.a_bell_that_nobody_hears, 0, STUCK),
 ]
