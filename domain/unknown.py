@@ -1,6 +1,7 @@
 """Which fields of a body no model knows, at any depth: errors at the door, ignored inside."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -16,15 +17,21 @@ def unknown_fields(model: type[BaseModel], given: Any, path: str = "") -> Iterat
     if not isinstance(given, Mapping):
         return
     for name, value in given.items():
-        field = model.model_fields.get(name)
-        if field is None:
+        if name not in model.model_fields:
             if name not in ALSO_READ.get(model, ()):
                 yield f"{path}{name}"
             continue
-        for inner in _models_in(field.annotation):
+        for inner in _models_of(model).get(name, ()):
             values = value if isinstance(value, list | tuple) else [value]
             for one in values:
                 yield from unknown_fields(inner, one, f"{path}{name}.")
+
+
+@cache
+def _models_of(model: type[BaseModel]) -> dict[str, list[type[BaseModel]]]:
+    """By field, the models that its values may be; looked up once for each model."""
+    fields = model.model_fields.items()
+    return {name: inner for name, field in fields if (inner := _models_in(field.annotation))}
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -5,6 +5,7 @@ Exit codes: 0 stopped by a signal; 1 a fatal error; 2 settings that make no sens
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -28,6 +29,8 @@ from worker.wiring import wired
 TRY_AGAIN_S_MAX = 5
 START_S_MAX = 120
 """Temporal or the ledger may come later than we do; after so long something is wrong."""
+
+GC_OBJECTS = 20_000
 
 _T = TypeVar("_T")
 
@@ -97,6 +100,10 @@ def temporal_runtime(settings: Settings) -> Runtime | None:
 
 
 async def _run(settings: Settings, client: Client, engine: Engine, stop: asyncio.Event) -> None:
+    # Activations make and drop many small objects; looking for rings among them at every few
+    # hundred, modules included, costs a twentieth of the CPU.
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 20, 50)
     async with wired(settings, client, engine) as parts:
         running = asyncio.create_task(parts.worker.run())
         stopping = asyncio.create_task(stop.wait())

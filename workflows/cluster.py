@@ -57,7 +57,12 @@ class ClusterWorkflow:
         kept = carried_over(CarriedCluster, carried) or fresh
         self._inbox: Inbox[Any] = Inbox(read_cluster_envelope, kept.inbox, kept.state.misfits)
         self._entity: Entity[ClusterState, Any, ClusterEffect] = Entity(
-            kept.state, self._inbox, step=self._step, perform=self._perform, ended=_never
+            kept.state,
+            self._inbox,
+            step=self._step,
+            perform=self._perform,
+            ended=_never,
+            show=self._show,
         )
         self._beside: set[asyncio.Task[None]] = set()
 
@@ -86,8 +91,10 @@ class ClusterWorkflow:
     ) -> tuple[ClusterState, tuple[ClusterEffect, ...]]:
         after, effects = step(state, event, workflow.now())
         check(after)
-        workflow.set_current_details(cluster_story(after, self._inbox.misfits))
         return after, effects
+
+    def _show(self, state: ClusterState) -> None:
+        workflow.set_current_details(cluster_story(state, self._inbox.misfits))
 
     async def _perform(self, effect: ClusterEffect) -> ClusterAnswer | None:
         """The ledger answers at once; agents, timers and pages report through the inbox."""

@@ -85,25 +85,29 @@ class Entity(Generic[State, Event, Effect]):
         step: Callable[[State, Event], tuple[State, tuple[Effect, ...]]],
         perform: Callable[[Effect], Awaitable[Event | None]],
         ended: Callable[[State], bool],
+        show: Callable[[State], None],
     ) -> None:
         self.state = state
         self.inbox = inbox
         self._step = step
         self._perform = perform
         self._ended = ended
+        self._show = show
 
     async def drive(self, effects: tuple[Effect, ...]) -> None:
         """Carry out the first effects, then one message after the other.
 
-        Returns when the state has ended, or when the history is long and nothing is half done.
+        Returns when the state has ended, or when the history is long and nothing is half done. The
+        state is shown when there is time to look at it, not between a question and its answer.
         """
         await self._carry_out(effects)
-        while not self._ended(self.state):
-            if rollover_due():
-                return
+        while not self._ended(self.state) and not rollover_due():
+            if len(self.inbox) == 0:
+                self._show(self.state)
             await workflow.wait_condition(lambda: len(self.inbox) > 0 or rollover_due())
             if len(self.inbox) > 0:
                 await self._advance(self.inbox.take())
+        self._show(self.state)
 
     async def _advance(self, message: Event) -> None:
         self.state, effects = self._step(self.state, message)

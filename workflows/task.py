@@ -76,7 +76,9 @@ class TaskWorkflow:
         self._inbox.misfits += 1
 
     def _entity(self, state: TaskState) -> TaskEntity:
-        return Entity(state, self._inbox, step=self._step, perform=_ask, ended=_ended)
+        return Entity(
+            state, self._inbox, step=self._step, perform=_ask, ended=_ended, show=self._show
+        )
 
     async def _drive(self, entity: TaskEntity) -> None:
         """Apart from this task, so that a cancellation from outside never cuts an effect short:
@@ -99,9 +101,10 @@ class TaskWorkflow:
         self, state: TaskState, what: TaskMessage | LedgerAnswer
     ) -> tuple[TaskState, tuple[LedgerOperation, ...]]:
         event = Event(what, at=workflow.now(), chance=workflow.random().random())
-        after, effects = step(state, event)
-        workflow.set_current_details(task_story(after, self._inbox.misfits))
-        return after, effects
+        return step(state, event)
+
+    def _show(self, state: TaskState) -> None:
+        workflow.set_current_details(task_story(state, self._inbox.misfits))
 
     def _reset(self, _seed: int) -> None:
         """A new seed means a reset: messages of the run before may be missing here."""
@@ -132,12 +135,11 @@ def _first_state(task: Any) -> TaskState:
 
 def _read_submission(task: Any) -> TaskSpec:
     try:
-        submission = SubmitTask.model_validate(task)
+        return SubmitTask.model_validate(task)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
         lines = [f"{_place(one['loc'])}: {one['msg']}" for one in wrong[:ERRORS_SHOWN_MAX]]
         raise _refusal(InvalidError.code, "; ".join(lines)) from None
-    return TaskSpec.model_validate(submission.model_dump())
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
