@@ -47,9 +47,12 @@ def _no_settings_from_outside() -> None:
         del os.environ[name]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def time_skipping_env() -> AsyncIterator[WorkflowEnvironment]:
-    """Hours in milliseconds, in the strict sandbox. One clock for all: run its tests in turn."""
+    """Hours in milliseconds, in the strict sandbox. One clock for all: run its tests in turn.
+
+    A server for each file: an activity that one file left running would hold up the other's clock.
+    """
     env = await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=str(time_skipping_binary()),
         test_server_startup_timeout=timedelta(seconds=30),
