@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import uvloop
 from pydantic import ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
@@ -45,7 +46,8 @@ def main() -> int:
         return 2
     set_up_logging(settings, "worker")
     try:
-        asyncio.run(serve(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings))
     except Exception as error:
         logger().error("worker ends", error=f"{type(error).__name__}: {error}")
         print(f"drystone worker: {error}", file=sys.stderr)
