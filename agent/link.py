@@ -48,6 +48,8 @@ NEWS_SPACING_S = 0.25
 KEEPERS_WAIT_S = 3.0
 """After a restart, offers that came before the keepers are back could only wait."""
 WATCH_S = 1.0
+WORKFLOW_TASK_S = 2.0
+"""A killed worker holds up the cluster's workflow no longer than this."""
 
 
 class TemporalSignals:
@@ -76,6 +78,7 @@ class TemporalSignals:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             start_signal=TELL,
             start_signal_args=[envelope],
+            task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             rpc_timeout=timedelta(seconds=seconds_max),
         )
 

@@ -142,6 +142,7 @@ class Gateway:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 start_signal="gone",
                 start_signal_args=[key],
+                task_timeout=timedelta(seconds=self._settings.workflow_task_timeout_s),
                 rpc_timeout=self._limit,
             )
 

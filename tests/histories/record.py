@@ -7,6 +7,7 @@ code of its day. A path that is recorded again gets a new file, named after the 
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -236,8 +237,14 @@ async def save(
     if target.exists():
         target = target.with_stem(f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     target.parent.mkdir(exist_ok=True)
-    target.write_text(history.to_json())
+    # Replay reads no stack trace, and it would name folders of this machine.
+    told = json.loads(history.to_json(), object_hook=_without_stack_trace)
+    target.write_text(json.dumps(told, indent=2))
     print(f"{folder}/{target.name}: {len(history.events)} events")
+
+
+def _without_stack_trace(read: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in read.items() if name != "stackTrace"}
 
 
 async def record_tasks(names: set[str]) -> None:
