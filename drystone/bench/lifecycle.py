@@ -18,6 +18,7 @@ import httpx
 from temporalio.client import Client, WorkflowHandle
 
 from domain.ids import WORKFLOW_QUEUE, task_workflow_id
+from drystone.bench.crowd import crowd
 from drystone.bench.embedded import embedded
 from drystone.bench.history import billable_actions
 from drystone.bench.measure import cpu_seconds, middle, spread
@@ -188,7 +189,7 @@ class Bench:
 async def measure(
     state: UpState, tasks: int, concurrency: int, rate: float, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All figures of this benchmark; keys and units as docs/benchmarks.md names them."""
+    """All figures of this benchmark; docs/benchmarks.md says what each means."""
     settings = Settings(temporal_address=state.temporal_address)
     limits = httpx.Limits(max_connections=concurrency * 2)
     async with httpx.AsyncClient(base_url=state.api_url, limits=limits, timeout=60) as http:
@@ -230,8 +231,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="drystone-bench-") as name:
         folder = Path(name)
         options = ["--cpu=64", "--memory=64Gi", "--machine=m1"]
-        with embedded(folder, options) as state:
-            assert index_machines == 0, "index machines come with the placement engine"
+        with embedded(folder, options) as state, crowd(folder, state, index_machines):
             return asyncio.run(measure(state, tasks, concurrency, rate, say))
 
 
