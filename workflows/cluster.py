@@ -10,7 +10,14 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from domain.cluster import ClusterState, begin, check, step
-from domain.protocol import ClusterMessage, Delivery, Grant, left_out, read_cluster_envelope
+from domain.protocol import (
+    ClusterMessage,
+    Delivery,
+    DeliveryHint,
+    Grant,
+    left_out,
+    read_cluster_envelope,
+)
 from domain.supervision import (
     ArmSlice,
     ArmSuspicion,
@@ -55,7 +62,9 @@ class ClusterWorkflow:
         cluster = workflow.info().workflow_id.removeprefix(ID_PREFIX)
         fresh = CarriedCluster(state=ClusterState(cluster=cluster))
         kept = carried_over(CarriedCluster, carried) or fresh
-        self._inbox: Inbox[Any] = Inbox(read_cluster_envelope, kept.inbox, kept.state.misfits)
+        self._inbox: Inbox[Any] = Inbox(
+            read_cluster_envelope, kept.inbox, kept.state.misfits, when_dropped=DeliveryHint()
+        )
         self._entity: Entity[ClusterState, Any, ClusterEffect] = Entity(
             kept.state,
             self._inbox,

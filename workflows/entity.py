@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 
 INBOX_EVENTS_MAX = 1_000
-"""Messages that may wait while the ledger is away; more are dropped and counted."""
+"""Messages that may wait while the ledger is away; more are dropped, and asked for again."""
 HISTORY_EVENTS_MAX = 2_000
 """A new run begins near here: later costs memory, sooner costs latency."""
 EFFECTS_PER_EVENT_MAX = 1_000
@@ -41,11 +41,15 @@ class Inbox(Generic[Message]):
         read: Callable[[Any], Letter[Message] | None],
         kept: Iterable[Message] = (),
         misfits: int = 0,
+        *,
+        when_dropped: Message,
     ) -> None:
+        """`when_dropped` follows in the place of what a full inbox had to drop: it asks again."""
         self._read = read
         self._waiting: deque[Message] = deque(kept)
+        self._when_dropped = when_dropped
+        self._dropped = False
         self.misfits = misfits
-        self.overflowed = 0
 
     def tell(self, raw: Any) -> None:
         """Append a message from outside."""
@@ -58,13 +62,17 @@ class Inbox(Generic[Message]):
     def put(self, message: Message) -> None:
         """Append a message of our own."""
         if len(self._waiting) >= INBOX_EVENTS_MAX:
-            self.overflowed += 1
+            self._dropped = True
         else:
             self._waiting.append(message)
 
     def take(self) -> Message:
         """The oldest message."""
-        return self._waiting.popleft()
+        message = self._waiting.popleft()
+        if self._dropped:
+            self._dropped = False
+            self._waiting.append(self._when_dropped)
+        return message
 
     def kept(self) -> tuple[Message, ...]:
         """What goes with continue-as-new."""

@@ -47,7 +47,9 @@ class TaskWorkflow:
         self._carried = carried_over(CarriedTask, carried)
         kept = self._carried.inbox if self._carried is not None else ()
         misfits = self._carried.state.misfits if self._carried is not None else 0
-        self._inbox: Inbox[TaskMessage] = Inbox(read_task_envelope, kept, misfits)
+        self._inbox: Inbox[TaskMessage] = Inbox(
+            read_task_envelope, kept, misfits, when_dropped=ReRead()
+        )
         workflow.register_random_seed_callback(self._reset)
 
     @workflow.run
