@@ -188,6 +188,9 @@ def in_words(view: TaskView) -> str:
     """One sentence about where a task stands."""
     place = f"on machine {view.machine} of cluster {view.cluster}" if view.machine else ""
     match view.phase:
+        case Phase.PENDING if view.verdict is None and view.number > 0:
+            since = view.not_before.isoformat(timespec="seconds")
+            return f"Attempt {view.number} has ended; the next one waits until {since} at least."
         case Phase.PENDING if view.verdict is None:
             return "It waits; no round has looked at it yet."
         case Phase.PENDING:

@@ -134,7 +134,8 @@ def _await_word(folder: Path, process: subprocess.Popen[bytes], words: IO[bytes]
         fail(f"not ready within {DETACH_S_MAX:.0f} s: see {folder / 'logs'}", Exit.FAILED)
     state = read_state(folder)
     assert state is not None
-    print(f"Drystone is up: API {state.api_url}, Web UI {state.ui_url}. Stop: drystone down")
+    print(f"Drystone is up: API {state.api_url}, Web UI {state.ui_url}.")
+    print(f"Clients: export DRYSTONE_API_URL={state.api_url}. Stop: drystone down --data {folder}")
 
 
 def _within(holds: Callable[[], bool], seconds: float) -> bool:

@@ -170,3 +170,17 @@ async def test_output_that_cannot_be_read_says_why(desk: Desk) -> None:
     assert f"the agent of cluster {desk.agent.cluster} has no address" in answer.json()["detail"]
     missing = await desk.http.get(f"/v1/tasks/default/{name}/logs?attempt=2")
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_a_task_that_backs_off_says_so(desk: Desk) -> None:
+    name = fresh()
+    patient = {"failures": 3, "backoff": {"base_ms": 60_000}}
+    await desk.submit(id=name, command=["false"], retries=patient)
+    path, summary = f"/v1/tasks/default/{name}", ""
+    for _ in range(200):
+        summary = (await desk.http.get(f"{path}/explain")).json()["summary"]
+        if summary.startswith("Attempt 1 has ended"):
+            break
+    assert summary.startswith("Attempt 1 has ended; the next one waits until "), summary
+    await desk.http.post(f"{path}/cancel")
+    assert (await desk.ended(path))["phase"] == "CANCELLED"
