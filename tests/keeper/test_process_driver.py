@@ -115,7 +115,7 @@ async def test_use_is_measured(shared):
     taken = (ours_mib + 150) * 1024 * 1024
     script = f"import time; x = b'x' * {taken}\nwhile time.process_time() < 0.3: pass"
     ended = await run(shared, PYTHON, "-c", script, name="use")
-    assert 300 <= ended.ending.usage.cpu_ms < 20_000
+    assert 300 <= ended.ending.usage.cpu_ms < 5_000
     assert ours_mib + 140 <= ended.ending.usage.memory_peak_mib < ours_mib + 300
     assert ended.ending.usage.wall_ms >= 250
 
