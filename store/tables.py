@@ -239,6 +239,8 @@ class ClusterRow(SQLModel, table=True):
     """Since when deliveries have succeeded without a failure."""
     delivered_at: int | None = Field(default=None, sa_type=BigInteger)
     confirmed_by: str = ""
+    machines_braked_since: int | None = Field(default=None, sa_type=BigInteger)
+    """Since when its agent holds the brake on losses of machines."""
 
 
 class UsageRow(SQLModel, table=True):
@@ -290,6 +292,81 @@ class BrakeRow(SQLModel, table=True):
     by: str = ""
 
 
+class DoubtfulMachineRow(SQLModel, table=True):
+    """What its agent counts there is not what the claims say: the auditor asks for its list."""
+
+    __tablename__ = "doubtful_machine"
+    __table_args__ = (Index("ix_doubtful_machine", "cluster", "since"),)
+
+    place: str = Field(sa_column=_key(PLACE_CHARS))
+    cluster: str = Field(max_length=NAME_CHARS)
+    since: int = Field(sa_type=BigInteger)
+
+
+class DifferenceRow(SQLModel, table=True):
+    """Two facts that should agree and do not, until a look finds that they do."""
+
+    __tablename__ = "difference"
+    __table_args__ = (Index("ix_difference_standing", "standing", "last_seen"),)
+
+    fault: str = Field(sa_column=_key(40))
+    subject: str = Field(sa_column=_key(ATTEMPT_CHARS))
+    """A place, a team, a task or an attempt, as the fault says."""
+    place: str = Field(default="", max_length=PLACE_CHARS)
+    standing: str = Field(max_length=8)
+    """`doubt`: to be looked at again; `standing`: certain; `healed`."""
+    expected: str = Field(sa_type=Text)
+    found: str = Field(sa_type=Text)
+    healing: str = Field(default="", sa_type=Text)
+    """What was done about it last."""
+    run: int = Field(sa_type=BigInteger)
+    """The audit that saw it last."""
+    first_seen: int = Field(sa_type=BigInteger)
+    last_seen: int = Field(sa_type=BigInteger)
+    healed_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class AuditCountRow(SQLModel, table=True):
+    """How often each kind of difference was certain, and how often one has gone."""
+
+    __tablename__ = "audit_count"
+
+    fault: str = Field(sa_column=_key(40))
+    found: int = Field(default=0, sa_type=BigInteger)
+    healed: int = Field(default=0, sa_type=BigInteger)
+
+
+class AuditRunRow(SQLModel, table=True):
+    """The last audit: one row."""
+
+    __tablename__ = "audit_run"
+
+    id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    run: int = Field(default=0, sa_type=BigInteger)
+    began_at: int = Field(sa_type=BigInteger)
+    ended_at: int | None = Field(default=None, sa_type=BigInteger)
+    """None while it is under way."""
+    looked_at: int = Field(default=0, sa_type=BigInteger)
+    """Rows it has compared."""
+    machines_asked: int = 0
+    clusters_unheard: int = 0
+    """Agents that did not answer when they were asked for lists."""
+    after_task: str = Field(default="", max_length=KEY_CHARS)
+    """Where the next audit goes on through the tasks that have ended."""
+
+
+class OperatorActRow(SQLModel, table=True):
+    """A person's word that changed what the system may conclude: who, when, about what."""
+
+    __tablename__ = "operator_act"
+
+    seq: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    at: int = Field(sa_type=BigInteger)
+    by: str = Field(sa_type=Text)
+    act: str = Field(max_length=20)
+    subject: str = Field(sa_type=Text)
+
+
 def _table(model: type[SQLModel]) -> Table:
     """The table, with the model's defaults as the database's own: inserts name what differs."""
     table = SQLModel.metadata.tables[str(model.__tablename__)]
@@ -311,4 +388,9 @@ USAGE = _table(UsageRow)
 PARTITION = _table(PartitionRow)
 COOLDOWN = _table(CooldownRow)
 BRAKE = _table(BrakeRow)
+DOUBTFUL_MACHINE = _table(DoubtfulMachineRow)
+DIFFERENCE = _table(DifferenceRow)
+AUDIT_COUNT = _table(AuditCountRow)
+AUDIT_RUN = _table(AuditRunRow)
+OPERATOR_ACT = _table(OperatorActRow)
 METADATA = SQLModel.metadata
