@@ -1,9 +1,10 @@
 """Which processes belong to which attempt, read from /proc. Standard library only: the warden,
 which must stay small, uses it too.
 
-A process belongs to an attempt when its environment carries the attempt's mark, when it is in the
-session of the attempt's main child, or when an ancestor of it belongs. So a child that calls setsid
-is found by its mark, and one that drops its environment by its parents or its session.
+A process belongs to an attempt when its environment carries the attempt's mark, when it shares a
+session with one that belongs, when an ancestor of it belongs, or when an earlier look found that it
+belongs. So a child that calls setsid is found by its mark, and one that drops its environment by
+its session or its parents, also after these were killed.
 """
 
 import os
@@ -32,6 +33,11 @@ class Process:
     session: int
     born: int
     stands_still: bool
+
+    @property
+    def bearer(self) -> tuple[int, int]:
+        """What tells it from every other process, also of the same pid."""
+        return self.pid, self.born
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +107,28 @@ def read_mark(pid: int) -> str | None:
     return read[at + len(_MARK) : end if end >= 0 else len(read)].decode(errors="replace")
 
 
-def trees(there: Mapping[int, Process], prefix: str, roots: Iterable[Root] = ()) -> dict[int, Root]:
-    """The attempt of every process that belongs to one whose mark begins with `prefix`."""
+def trees(
+    there: Mapping[int, Process],
+    prefix: str,
+    roots: Iterable[Root] = (),
+    known: Mapping[tuple[int, int], Root] | None = None,
+) -> dict[int, Root]:
+    """The attempt of every process that belongs to one whose mark begins with `prefix`.
+
+    `known`: by bearer, what an earlier look found.
+    """
     by_pid = {root.pid: root for root in roots}
+    known = known or {}
     owners: dict[int, Root | None] = {}
     for pid, process in there.items():
-        owner = by_pid.get(pid) or _by_mark(pid, prefix) or by_pid.get(process.session)
+        owner = by_pid.get(pid) or known.get(process.bearer)
+        owner = owner or _by_mark(pid, prefix) or by_pid.get(process.session)
         if owner is not None:
             owners[pid] = owner
+    by_session = {there[pid].session: owner for pid, owner in owners.items()}
+    for pid, process in there.items():
+        if process.session in by_session:
+            owners.setdefault(pid, by_session[process.session])
     for pid in there:
         _inherit(pid, there, owners)
     return {pid: owner for pid, owner in owners.items() if owner is not None}

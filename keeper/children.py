@@ -9,6 +9,8 @@ import ctypes
 import os
 from pathlib import Path
 
+LOOKS_MAX = 100
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -25,12 +27,22 @@ def adopted(known: set[int]) -> set[int] | None:
 
     None when the kernel does not tell (CONFIG_PROC_CHILDREN): then only a census can.
     """
-    try:
-        lists = [task / "children" for task in Path("/proc/self/task").iterdir()]
-        pids = {int(pid) for children in lists for pid in children.read_bytes().split()}
-    except FileNotFoundError:
-        return None
-    return {pid for pid in pids - known if not _reaped(pid)}
+    strangers: set[int] = set()
+    for _ in range(LOOKS_MAX):
+        try:
+            strangers = _children() - known
+        except FileNotFoundError:
+            return None
+        living = {pid for pid in strangers if not _reaped(pid)}
+        # One that ended after the list was read may have left a child that is not in it.
+        if living == strangers:
+            break
+    return strangers
+
+
+def _children() -> set[int]:
+    lists = [task / "children" for task in Path("/proc/self/task").iterdir()]
+    return {int(pid) for children in lists for pid in children.read_bytes().split()}
 
 
 def _reaped(pid: int) -> bool:

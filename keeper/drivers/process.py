@@ -11,7 +11,7 @@ import resource
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from domain.attempt import Usage
@@ -65,7 +65,8 @@ class _Tree:
     goal: _Goal = _Goal.NONE
     exited: bool = False
     calm: int = 0
-    signalled: set[int] = field(default_factory=set)
+    told: bool = False
+    """SIGTERM was sent."""
 
 
 class ProcessDriver:
@@ -88,7 +89,8 @@ class ProcessDriver:
         self._relatives = relatives
         self._loop = asyncio.get_running_loop()
         self._trees: dict[str, _Tree] = {}
-        self._by_mark: dict[int, str] = {}
+        self._known: dict[tuple[int, int], Root] = {}
+        """The processes that the last sweep found, by bearer."""
         self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._sweeping: asyncio.TimerHandle | None = None
         self._sweep_s = SWEEP_S_MIN
@@ -151,19 +153,19 @@ class ProcessDriver:
 
     def terminate(self, attempt: str) -> None:
         """SIGTERM to the tree."""
-        self._aim(attempt, _Goal.TERMINATE, signal.SIGTERM)
+        self._aim(attempt, _Goal.TERMINATE)
 
     def kill(self, attempt: str) -> None:
         """SIGKILL to the tree, frozen or not."""
-        self._aim(attempt, _Goal.KILL, signal.SIGKILL)
+        self._aim(attempt, _Goal.KILL)
 
     def freeze(self, attempt: str) -> None:
         """SIGSTOP to the tree."""
-        self._aim(attempt, _Goal.FREEZE, signal.SIGSTOP)
+        self._aim(attempt, _Goal.FREEZE)
 
     def thaw(self, attempt: str) -> None:
         """SIGCONT to the tree."""
-        self._aim(attempt, _Goal.THAW, signal.SIGCONT)
+        self._aim(attempt, _Goal.THAW)
 
     def close(self) -> None:
         """Let go of every descriptor; what still runs is the warden's."""
@@ -251,18 +253,20 @@ class ProcessDriver:
         return owners is not None and others.issuperset(owners.values())
 
     def _owners_of_orphans(self) -> dict[int, str] | None:
-        """The attempt of each adopted child that bears a mark; None: the kernel does not tell."""
+        """The attempt of each adopted child, "" where it bears no mark or has just ended.
+
+        None: the kernel does not tell.
+        """
         orphans = adopted(self._own_children())
         if orphans is None:
             return None
         prefix = f"{self._around.keeper_mark}:"
-        known = self._by_mark
-        self._by_mark = {pid: known[pid] for pid in orphans if pid in known}
-        for pid in orphans - known.keys():
+        owners = dict.fromkeys(orphans, "")
+        for pid in orphans:
             mark = census.read_mark(pid) or ""
             if mark.startswith(prefix):
-                self._by_mark[pid] = mark[len(prefix) :].removesuffix(census.WAIT_FLAG)
-        return {pid: self._by_mark.get(pid, "") for pid in orphans}
+                owners[pid] = mark[len(prefix) :].removesuffix(census.WAIT_FLAG)
+        return owners
 
     def _own_children(self) -> set[int]:
         mains = {tree.root.pid for tree in self._trees.values() if not tree.exited}
@@ -285,16 +289,14 @@ class ProcessDriver:
 
     # --- the sweep --------------------------------------------------------------------------------
 
-    def _aim(self, attempt: str, goal: _Goal, first: signal.Signals) -> None:
-        """Signal the main child's own group at once, and the rest of the tree by a sweep."""
+    def _aim(self, attempt: str, goal: _Goal) -> None:
+        """Leave the signals to the sweep, which looks first: a child without a mark can no longer
+        be told from a stranger once its parents are dead."""
         tree = self._trees.get(attempt)
         if tree is None or (tree.exited and goal is not _Goal.KILL):
             return
         tree.goal = goal
         tree.calm = 0
-        if not tree.exited:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(tree.root.pid, first)
         self._sweep_soon()
 
     def _sweep_soon(self) -> None:
@@ -315,9 +317,13 @@ class ProcessDriver:
             return
         there = census.processes()
         prefix = f"{self._around.keeper_mark}:"
-        roots = [tree.root for tree in self._trees.values()]
+        # The pid of a main child that was reaped may be a stranger's by now.
+        trees = self._trees.values()
+        roots = [tree.root for tree in trees if not (tree.exited and tree.root.pid in there)]
+        owners = census.trees(there, prefix, roots, self._known)
+        self._known = {there[pid].bearer: owner for pid, owner in owners.items()}
         belonging: dict[str, list[Process]] = {}
-        for pid, owner in census.trees(there, prefix, roots).items():
+        for pid, owner in owners.items():
             belonging.setdefault(owner.attempt, []).append(there[pid])
         for attempt in belonging.keys() - self._trees.keys():
             # Born while its attempt was being cleared: it belongs to nothing any more.
@@ -336,9 +342,10 @@ class ProcessDriver:
             case _Goal.NONE:
                 return
             case _Goal.TERMINATE:
-                fresh = [process for process in there if process.pid not in tree.signalled]
-                self._signal_all(fresh, signal.SIGTERM)
-                tree.signalled |= {process.pid for process in fresh}
+                # Once: what is born later may be the cleaning up that the grace is for.
+                if not tree.told:
+                    self._signal_all(there, signal.SIGTERM)
+                tree.told = True
             case _Goal.KILL:
                 self._signal_all(there, signal.SIGKILL)
                 self._kill_fresh_orphans(tree)
@@ -367,7 +374,8 @@ class ProcessDriver:
         for _ in range(ORPHAN_PASSES_MAX):
             owners = self._owners_of_orphans() or {}
             own = [pid for pid, owner in owners.items() if owner == tree.attempt]
-            if not own:
+            # One that ended as we looked may have left a child that we have not seen.
+            if not own and all(owner or census.read_process(pid) for pid, owner in owners.items()):
                 return
             tree.calm = -1
             for pid in own:

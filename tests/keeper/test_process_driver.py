@@ -158,6 +158,16 @@ async def test_a_victim_that_exits_0_on_the_signal_is_stopped_and_not_exited(sha
     assert ended.ending.stop_cause is StopCause.PREEMPT
 
 
+async def test_the_commands_of_a_victims_cleaning_up_are_left_alone(shared, tmp_path):
+    clean = f"sleep 0.5 && touch {tmp_path}/cleaned; exit 0"
+    script = f"trap '{clean}' TERM; touch {tmp_path}/ready; while :; do sleep 0.02; done"
+    attempt = await shared.start("sh", "-c", script, name="tidy")
+    await until((tmp_path / "ready").exists, "ready")
+    await shared.stop(attempt, grace_s=20)
+    await shared.ending(attempt)
+    assert (tmp_path / "cleaned").exists()
+
+
 async def test_after_the_grace_the_stubborn_are_killed(shared, tmp_path):
     script = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.02; done"
     attempt = await shared.start("sh", "-c", script, name="stubborn")
@@ -241,12 +251,14 @@ async def test_the_end_of_one_attempt_leaves_the_daemons_of_another_alone(shared
 
 
 async def test_a_daemon_that_drops_its_environment_dies_with_a_stop_of_its_parent(shared, tmp_path):
+    other = await shared.start("sleep", "1000", name="beside-bare")
     inner = f"echo $$ > {tmp_path}/pid; sleep 1000"
     attempt = await shared.start("sh", "-c", f"env -i setsid sh -c '{inner}'; true", name="bare")
     pid = await pid_in(tmp_path / "pid")
     await shared.stop(attempt)
     await shared.ending(attempt)
-    await until(lambda: not alive(pid), "the bare child dies")
+    assert not alive(pid)
+    await shared.stop(other)
 
 
 async def test_the_run_timeout_stops_an_attempt_under_its_own_cause(shared):
