@@ -36,6 +36,8 @@ class Proposal:
     key: str
     cluster: str
     machine: str
+    gpu_devices: tuple[int, ...] = ()
+    """Which of the machine's devices; a hint until claims keep devices themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ class MachineStanding:
     capacity_extra: Mapping[str, int] = field(default_factory=dict)
     used_extra: Mapping[str, int] = field(default_factory=dict)
     beside: tuple[Beside, ...] = ()
+    gpu_free_milli: tuple[int, ...] | None = None
+    """Free thousandths per GPU device, where each is known; `used` then says nothing of GPUs. None:
+    only numbers are known, and the first so many devices count as taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from placement.index import MachineIndex
 from placement.neighbours import Presence
 from placement.pairs import At, Mark, Mask
 
+_GPU = COLUMNS.index("gpu")
+
 Test = Callable[[MachineIndex, Shape, At], Mask | None]
 
 
@@ -102,6 +104,13 @@ def _room_in(column: int) -> Test:
     return has_room
 
 
+def _room_for_gpu(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+    """Whole devices that nobody uses, or one device with enough of a share left."""
+    if shape.gpu_milli:
+        return index.devices.most[: index.slots][at] >= shape.gpu_milli
+    return _room_in(_GPU)(index, shape, at)
+
+
 def _room_in_extras(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
     answer: Mask | None = None
     for name, amount in shape.resources.extra.items():
@@ -145,7 +154,11 @@ PREDICATES = (
     Predicate(Reason.CORDONED, _uncordoned),
     Predicate(Reason.COOLING_DOWN, _not_cooling),
     *(
-        Predicate(RESOURCE_REASON[name], _room_in(column), moves=True)
+        Predicate(
+            RESOURCE_REASON[name],
+            _room_for_gpu if column == _GPU else _room_in(column),
+            moves=True,
+        )
         for column, name in enumerate(COLUMNS)
     ),
     Predicate(Reason.NO_ROOM_EXTRA, _room_in_extras, moves=True),

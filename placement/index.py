@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from domain.constraint import Spread
 from domain.fleet import Fleet, MachineStanding
-from domain.resources import COLUMNS, Resources
+from domain.resources import COLUMNS
 from domain.task import TaskSpec
-from placement.neighbours import Counts, Neighbour, NeighbourTable, Presence, neighbour_of
+from placement.demand import Shape, shape_of
+from placement.devices import DEVICES_MAX, DeviceTable
+from placement.neighbours import Counts, Neighbour, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
 
 Column = npt.NDArray[np.int32]
 
 PACKED = 3
 """The first so many columns (cpu, memory, gpu) are what packing looks at: the ones that run out."""
+_GPU = COLUMNS.index("gpu")
 _SLOTS_MIN = 16
 _SHARED_MARKS_MAX = 10_000
 _QUANTITY_MIN = -(2**31)
@@ -30,15 +33,6 @@ class MachineId(NamedTuple):
 
     cluster: str
     name: str
-
-
-class Ask(NamedTuple):
-    """What a task takes of a machine: the columns it needs something of, and how much."""
-
-    columns: npt.NDArray[np.intp]
-    amounts: Column
-    unknown: tuple[str, ...] = ()
-    """Named resources that no machine has."""
 
 
 class MachineIndex:
@@ -57,6 +51,8 @@ class MachineIndex:
         self.cluster = np.zeros(0, dtype=np.int32)
         self.zone = np.zeros(0, dtype=np.int32)
         self.rack = np.zeros(0, dtype=np.int32)
+        self.devices = DeviceTable()
+        """The column `gpu` counts devices that nobody uses; here each stands with what it has."""
         self.marks = MarkTable()
         self.neighbours = NeighbourTable()
         self.clusters: dict[str, int] = {}
@@ -123,33 +119,47 @@ class MachineIndex:
             self.share[:, slot] = 0.0
             self.marks.put(slot, frozenset())
             self.neighbours.clear(slot)
+            self.devices.clear(slot)
             self._unused.append(slot)
             self._by_name = None
         self._totals.clear()
 
     # --- what a round takes, and what comes back when its commit lost ---
 
-    def claim(self, machine: MachineId, spec: TaskSpec) -> None:
-        """Take room on a machine, and count the task among its neighbours."""
-        self.take(self._slot_of[machine], self.ask(spec.resources), neighbour_of(spec))
+    def claim(self, machine: MachineId, spec: TaskSpec) -> int:
+        """Take room on a machine, and count the task among its neighbours: its devices, as bits."""
+        return self.take(self._slot_of[machine], shape_of(spec))
 
-    def release(self, machine: MachineId, spec: TaskSpec) -> None:
-        """Give back exactly what `claim` or a round took; a machine that has left took it along."""
+    def release(self, machine: MachineId, spec: TaskSpec, devices: int | None = None) -> None:
+        """Give back exactly what `claim` or a round took; a machine that has left took it along.
+
+        Without the devices, the last ones that are taken whole come free.
+        """
         slot = self._slot_of.get(machine)
         if slot is not None:
-            self.give_back(slot, self.ask(spec.resources), neighbour_of(spec))
+            self.give_back(slot, shape_of(spec), devices)
 
-    def take(self, slot: int, ask: Ask, neighbour: Neighbour | None) -> None:
-        """`claim` for one who knows slots."""
-        self._move(slot, ask, -1)
-        if neighbour is not None:
-            self._count(slot, neighbour, 1)
+    def take(self, slot: int, shape: Shape) -> int:
+        """`claim` for one who knows slots and shapes."""
+        devices = 0
+        if shape.gpu_total_milli:
+            before = self.devices.wholly_free(slot)
+            devices = self.devices.take(slot, shape.resources.gpu, shape.gpu_milli)
+            self.free[_GPU, slot] += self.devices.wholly_free(slot) - before
+        self._move(slot, shape, -1)
+        if shape.neighbour is not None:
+            self._count(slot, shape.neighbour, 1)
+        return devices
 
-    def give_back(self, slot: int, ask: Ask, neighbour: Neighbour | None) -> None:
-        """`release` for one who knows slots."""
-        self._move(slot, ask, 1)
-        if neighbour is not None:
-            self._count(slot, neighbour, -1)
+    def give_back(self, slot: int, shape: Shape, devices: int | None = None) -> None:
+        """`release` for one who knows slots and shapes."""
+        if shape.gpu_total_milli:
+            before = self.devices.wholly_free(slot)
+            self.devices.give_back(slot, shape.resources.gpu, shape.gpu_milli, devices)
+            self.free[_GPU, slot] += self.devices.wholly_free(slot) - before
+        self._move(slot, shape, 1)
+        if shape.neighbour is not None:
+            self._count(slot, shape.neighbour, -1)
 
     # --- questions ---
 
@@ -181,19 +191,6 @@ class MachineIndex:
             self._by_name = np.array(slots, dtype=np.intp)
         return self._by_name
 
-    def ask(self, resources: Resources) -> Ask:
-        """A demand in columns, without those it asks nothing of: a column below zero bars no one
-        who does not need it."""
-        asked = [(column, amount) for column, amount in enumerate(resources.vector()) if amount]
-        unknown = []
-        for name, amount in sorted(resources.extra.items()):
-            if amount and name in self._extras:
-                asked.append((self._extras[name], amount))
-            elif amount:
-                unknown.append(name)
-        columns, amounts = [column for column, _ in asked], [amount for _, amount in asked]
-        return Ask(np.array(columns, np.intp), np.array(amounts, np.int32), tuple(unknown))
-
     def extra_column(self, name: str) -> int | None:
         """The column of a named resource; None when no machine has it."""
         return self._extras.get(name)
@@ -221,9 +218,10 @@ class MachineIndex:
     def _codes(self, over: Spread) -> Column:
         return self.zone if over is Spread.ZONE else self.rack
 
-    def _move(self, slot: int, ask: Ask, sign: int) -> None:
-        assert not ask.unknown, ask.unknown
-        for column, amount in zip(ask.columns.tolist(), ask.amounts.tolist(), strict=True):
+    def _move(self, slot: int, shape: Shape, sign: int) -> None:
+        asked = [(c, n) for c, n in enumerate(shape.resources.vector()) if n and c != _GPU]
+        asked += [(self._extras[name], n) for name, n in shape.resources.extra.items() if n]
+        for column, amount in asked:
             after = int(self.free[column, slot]) + sign * amount
             assert _QUANTITY_MIN <= after <= self.capacity[column, slot], (column, slot, after)
             self.free[column, slot] = after
@@ -265,6 +263,7 @@ class MachineIndex:
             longer[: len(long)] = long
             setattr(self, name, longer)
         self.marks.grow(slots)
+        self.devices.grow(slots)
 
     def _put_room(self, states: Sequence[MachineStanding], slots: npt.NDArray[np.intp]) -> None:
         self._intern_extras(states)
@@ -278,6 +277,14 @@ class MachineIndex:
                 capacity[self._extras[name], at] = amount
             for name, amount in one.used_extra.items():
                 used[self._extras[name], at] = amount
+        # What is beyond the devices that can be told apart is not offered.
+        capacity[_GPU] = np.minimum(capacity[_GPU], DEVICES_MAX)
+        self.devices.put_counts(slots, capacity[_GPU], used[_GPU])
+        for at, one in enumerate(states):
+            if one.gpu_free_milli is not None:
+                self.devices.put_shares(int(slots[at]), one.gpu_free_milli)
+                free = self.devices.wholly_free(int(slots[at]))
+                used[_GPU, at] = capacity[_GPU, at] - free
         self.capacity[:, slots] = capacity
         self.free[:, slots] = capacity - used
         packed = capacity[:PACKED].astype(np.float64)

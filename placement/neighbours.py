@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from domain.task import TaskSpec
 from placement.pairs import At
 
 Counts = npt.NDArray[np.int32]
@@ -32,14 +31,6 @@ class Neighbour:
         """Every count that this task raises."""
         own = [] if self.service is None else [Presence(self.team, self.service)]
         return own + [Presence(self.team, service, True) for service in sorted(set(self.shuns))]
-
-
-def neighbour_of(spec: TaskSpec) -> Neighbour | None:
-    """A task as a neighbour; None when no rule between tasks can ever concern it."""
-    rules = spec.constraints
-    if rules.service is None and not rules.anti_affinity:
-        return None
-    return Neighbour(spec.team, rules.service, rules.anti_affinity)
 
 
 class NeighbourTable:

@@ -1,8 +1,6 @@
-"""One round of placement: order, filter, score, assign, explain. Pure but for the index it fills.
+"""One round of placement: order, assign, explain. Pure but for the index it fills.
 
-The plain meaning: for each task in order, of the machines that pass every predicate now, take the
-one with the best score now (equal scores: the round's draw), and take the room. A task for which
-there is none waits, and holds up nobody behind it.
+The batch knows no names; here tasks and machines have them, and every task gets an answer.
 """
 
 from collections.abc import Iterable
@@ -11,12 +9,13 @@ from dataclasses import dataclass
 from domain.fleet import PendingTask, Proposal
 from domain.reasons import Reason
 from domain.verdict import Verdict
-from placement.demand import NOTHING_COOLS, Cooling, Shape, shapes_of
+from placement.assign import UNPLACED, assign
+from placement.demand import NOTHING_COOLS, Batch, Cooling, shapes_of
+from placement.devices import named
 from placement.explain import explain
 from placement.index import MachineIndex
 from placement.order import in_order
 from placement.policy import DEFAULT_POLICY, Policy
-from placement.scan import Scan, draw_ties
 
 ROUND_TASKS_MAX = 10_000
 
@@ -26,7 +25,7 @@ class RoundResult:
     """What a round decided: every task is either placed or has a verdict."""
 
     placed: tuple[Proposal, ...]
-    """In the order in which room was taken."""
+    """In the order of the queue."""
     verdicts: dict[str, Verdict]
     """By task key, why it waits, as things stand at the end of the round."""
 
@@ -40,37 +39,21 @@ def place(
     cooling: Cooling = NOTHING_COOLS,
     tasks_max: int = ROUND_TASKS_MAX,
 ) -> RoundResult:
-    """Place what fits and take its room on the index. Equal inputs and seed give equal results.
-
-    Within a round room only shrinks, so a shape that has failed once is not looked at again.
-    """
+    """Place what fits and take its room on the index. Equal inputs and seed give equal results."""
     queue = in_order(pending)
     tasks, put_off = queue[:tasks_max], queue[tasks_max:]
-    shapes = shapes_of(tasks, cooling)
-    draw = draw_ties(index, seed)
-    scans: dict[Shape, Scan] = {}
-    full: set[Shape] = set()
-    touched: list[int] = []
-    placed: list[Proposal] = []
-    waiting: list[tuple[PendingTask, Shape]] = []
-    for task, shape in zip(tasks, shapes, strict=True):
-        if shape in full:
-            waiting.append((task, shape))
+    batch = Batch.of(shapes_of(tasks, cooling), [int(task.band) for task in tasks])
+    assigned = assign(index, batch, policy, seed)
+    why = {code: explain(index, batch.shapes[code]) for code in assigned.waiting}
+    placed, verdicts = [], {}
+    for task, code, slot, devices in zip(
+        tasks, batch.code.tolist(), assigned.slot.tolist(), assigned.devices.tolist(), strict=True
+    ):
+        if slot == UNPLACED:
+            verdicts[task.key] = why[code]
             continue
-        scan = scans.get(shape)
-        if scan is None:
-            scan = scans[shape] = Scan(index, shape, policy, draw)
-        slot = scan.best(touched)
-        if slot is None:
-            full.add(shape)
-            waiting.append((task, shape))
-            continue
-        index.take(slot, scan.ask, shape.neighbour)
-        touched.append(slot)
         machine = index.machine(slot)
-        placed.append(Proposal(task.key, machine.cluster, machine.name))
-    reasons = {shape: explain(index, shape) for shape in full}
-    verdicts = {task.key: reasons[shape] for task, shape in waiting}
+        placed.append(Proposal(task.key, machine.cluster, machine.name, named(devices)))
     later = Verdict(reason=Reason.NOT_YET_CONSIDERED, detail=f"{tasks_max} tasks went first")
     verdicts.update((task.key, later) for task in put_off)
     return RoundResult(tuple(placed), verdicts)

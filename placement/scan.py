@@ -44,7 +44,6 @@ class Scan:
         self._policy = policy
         self._draw = draw
         self._spread = shape.constraints.spread is not Spread.NONE
-        self.ask = index.ask(shape.resources)
         self._settled = feasible(index, shape, index.everywhere, SETTLED)
         self._fits = np.zeros_like(self._settled)
         self._plain = np.zeros(index.slots, dtype=np.float64)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from domain.constraint import Spread
 from placement.demand import Shape
+from placement.devices import WHOLE_MILLI
 from placement.index import PACKED, MachineIndex
 from placement.neighbours import Presence
 from placement.pairs import At, Mask
@@ -27,8 +28,8 @@ def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
     most where demands differ from machines.
     """
     share = index.share[:, : index.slots][:, at]
-    takes = shape.packed * share
-    free = _parts(index.free[:PACKED, : index.slots][:, at], share)
+    takes = _asked(shape) * share
+    free = _parts(_there(index, at), share)
     along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
     lengths = _square(takes) * _square(free)
     cosine: Score = np.divide(
@@ -41,7 +42,7 @@ def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
 def load(index: MachineIndex, shape: Shape, at: At) -> Score:
     """Most left over: the mean part of cpu, memory and gpu that would still be free."""
     share = index.share[:, : index.slots][:, at]
-    part = _parts(index.free[:PACKED, : index.slots][:, at] - shape.packed, share)
+    part = _parts(_there(index, at) - _asked(shape), share)
     mean: Score = (part[0] + part[1] + part[2]) / np.maximum((share > 0.0).sum(axis=0), 1)
     return mean
 
@@ -63,7 +64,21 @@ def spread(index: MachineIndex, shape: Shape, at: At, fits: Mask) -> Score:
     return score
 
 
-def _parts(quantities: npt.NDArray[np.int32], share: Score) -> Score:
+def _asked(shape: Shape) -> Score:
+    """What packing looks at, as a column: cpu, memory, devices (a share is a part of one)."""
+    cpu_milli, memory_mib, *_ = shape.resources.vector()
+    asked = [cpu_milli, memory_mib, shape.gpu_total_milli / WHOLE_MILLI]
+    return np.array(asked, dtype=np.float64)[:, np.newaxis]
+
+
+def _there(index: MachineIndex, at: At) -> Score:
+    """The same of what is free."""
+    there: Score = index.free[:PACKED, : index.slots][:, at].astype(np.float64)
+    there[2] = index.devices.left[: index.slots][at] / WHOLE_MILLI
+    return there
+
+
+def _parts(quantities: Score, share: Score) -> Score:
     parts: Score = quantities * share
     np.maximum(parts, 0.0, out=parts)
     np.minimum(parts, 1.0, out=parts)
