@@ -8,7 +8,8 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, inspect, text
 
-from store.audit import Fault, audit
+from domain.audit import Fault
+from store.audit import audit
 from store.schema import alembic_config, is_current, migrate
 from store.session import create_schema, open_engine, reading, transaction
 from store.tables import METADATA
