@@ -29,6 +29,7 @@ from domain.claims import (
 from domain.feasibility import nearest_miss, never_fits
 from domain.ids import attempt_id, partition_of
 from domain.reasons import Reason
+from domain.resources import COLUMNS
 from domain.shape import shape_digest
 from domain.views import EventKind
 from store.brake import brake_held
@@ -36,7 +37,14 @@ from store.classes import machine_classes
 from store.dialects import prepared_upsert
 from store.lines import ClaimLine, TaskLine
 from store.locking import Work
-from store.mapping import ending_text, micros, read_spent, spec_text
+from store.mapping import (
+    ending_text,
+    extra_text,
+    micros,
+    neighbour_text,
+    read_spent,
+    spec_text,
+)
 from store.tables import SPEC, TASK
 from store.transitions import (
     ENDINGS,
@@ -57,6 +65,7 @@ OPERATIONS_PER_TRANSACTION_MAX = 1_000
 _NEW_TASK_COLUMNS = (
     *("key", "team", "partition", "phase", "band", "service", "digest", "shape", "enqueued_at"),
     *("asked_at", "not_before", "not_after", "pending_since", "updated_at"),
+    *("on_loss", "grace_s", "neighbour", *COLUMNS, "extra"),
 )
 _ADD_TASKS = prepared_upsert(TASK, _NEW_TASK_COLUMNS)
 _ADD_SPECS = prepared_upsert(SPEC, ("key", "body"))
@@ -141,6 +150,7 @@ def _insert_new(
 
 def _new_row(op: Enqueue, partitions: int, now: int) -> dict[str, Any]:
     spec, at = op.spec, micros(op.at)
+    cpu_milli, memory_mib, gpu, disk_mib, net_mbps = spec.resources.vector()
     return {
         "key": spec.key,
         "team": spec.team,
@@ -156,6 +166,15 @@ def _new_row(op: Enqueue, partitions: int, now: int) -> dict[str, Any]:
         "not_after": None if op.not_after is None else micros(op.not_after),
         "pending_since": now,
         "updated_at": now,
+        "on_loss": spec.on_loss.value,
+        "grace_s": spec.grace_s,
+        "neighbour": neighbour_text(spec),
+        "cpu_milli": cpu_milli,
+        "memory_mib": memory_mib,
+        "gpu": gpu,
+        "disk_mib": disk_mib,
+        "net_mbps": net_mbps,
+        "extra": extra_text(spec.resources.extra),
     }
 
 

@@ -138,3 +138,23 @@ def test_the_audit_finds_what_does_not_add_up(memory: World, damage: str, fault:
     with transaction(memory.engine) as connection:
         connection.execute(text(damage))
         assert fault in {difference.fault for difference in audit(connection)}
+
+
+def test_what_claims_take_over_is_filled_in_for_tasks_that_are_there(database_url: str) -> None:
+    engine = open_engine(database_url)
+    migrate(engine)
+    world = World(engine)
+    rules = {"service": "db", "anti_affinity": ["web", "batch"]}
+    asks = {"cpu_milli": 1, "memory_mib": 2, "gpu": 3, "extra": {"licence": 4}}
+    world.enqueue(a_task("plain"))
+    world.enqueue(a_task("bound", constraints=rules, resources=asks, on_loss="wait", grace_s=7))
+    names = "on_loss, grace_s, neighbour, cpu_milli, memory_mib, gpu, disk_mib, net_mbps, extra"
+    question = text(f"SELECT {names} FROM task ORDER BY key")
+    with transaction(engine) as connection:
+        before = connection.execute(question).all()
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0002")
+        command.upgrade(config, "head")
+        assert connection.execute(question).all() == before
+    engine.dispose()
