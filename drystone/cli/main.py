@@ -6,6 +6,7 @@ from drystone.cli.local import add_local
 from drystone.cli.places import add_places
 from drystone.cli.processes import add_processes
 from drystone.cli.run import add_run
+from drystone.cli.simulate import add_simulate
 from drystone.cli.submit import add_submit
 from drystone.cli.tasks import add_tasks
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for add in (add_local, add_run, add_submit, add_tasks, add_places, add_processes):
+for add in (add_local, add_run, add_submit, add_tasks, add_places, add_processes, add_simulate):
     add(app)
 
 
