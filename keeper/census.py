@@ -81,6 +81,15 @@ def read_process(pid: int) -> Process | None:
     )
 
 
+def lives(pid: int) -> bool:
+    """False from the moment it begins to exit: its environment is gone a little before itself."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as pages:
+            return not pages.read().startswith(b"0 ")
+    except OSError:
+        return False
+
+
 def peak_kib(pid: int) -> int:
     """The highest resident size so far of one process; 0 when it has ended."""
     try:

@@ -348,7 +348,6 @@ class ProcessDriver:
                 tree.told = True
             case _Goal.KILL:
                 self._signal_all(there, signal.SIGKILL)
-                self._kill_fresh_orphans(tree)
             case _Goal.FREEZE:
                 awake = [process for process in there if not process.stands_still]
                 self._signal_all(awake, signal.SIGSTOP)
@@ -361,35 +360,41 @@ class ProcessDriver:
             case _Goal.LEAVE:
                 pass
         if tree.exited:
-            tree.calm = 0 if there else tree.calm + 1
-            if tree.calm >= CALM_SWEEPS:
-                self._kill_strays_of_the_last(tree)
+            tree.calm = 0 if self._orphans_left(tree) or there else tree.calm + 1
+            if tree.calm >= CALM_SWEEPS and not self._strays_of_the_last(tree):
                 self._cleared(tree)
 
-    def _kill_fresh_orphans(self, tree: _Tree) -> None:
+    def _orphans_left(self, tree: _Tree) -> bool:
         """What forks and exits faster than a census looks is caught here: it falls to us each time.
 
         Its ancestor may have been killed a moment ago, so the mark alone tells.
         """
+        found = False
         for _ in range(ORPHAN_PASSES_MAX):
             owners = self._owners_of_orphans() or {}
             own = [pid for pid, owner in owners.items() if owner == tree.attempt]
             # One that ended as we looked may have left a child that we have not seen.
-            if not own and all(owner or census.read_process(pid) for pid, owner in owners.items()):
-                return
-            tree.calm = -1
+            if not own and all(owner or census.lives(pid) for pid, owner in owners.items()):
+                return found
+            found = True
+            if tree.goal is not _Goal.KILL:
+                return found
             for pid in own:
                 census.send(pid, signal.SIGKILL)
+        return found
 
     def _signal_all(self, processes: list[Process], number: signal.Signals) -> None:
         for process in processes:
             census.send(process.pid, number)
 
-    def _kill_strays_of_the_last(self, tree: _Tree) -> None:
-        """Orphans that bear no mark can only be told apart when no other attempt runs."""
-        if self._trees.keys() == {tree.attempt}:
-            for pid in adopted(self._own_children()) or ():
-                census.send(pid, signal.SIGKILL)
+    def _strays_of_the_last(self, tree: _Tree) -> bool:
+        """Kill orphans that bear no mark: told apart only when no other attempt runs."""
+        if self._trees.keys() != {tree.attempt}:
+            return False
+        strays = adopted(self._own_children()) or set()
+        for pid in strays:
+            census.send(pid, signal.SIGKILL)
+        return bool(strays)
 
     def _look_round(self) -> None:
         self._round = self._loop.call_later(LOOK_ROUND_S, self._look_round)

@@ -236,6 +236,7 @@ async def test_a_process_that_hops_from_pid_to_pid_is_caught(shared, tmp_path):
     await run(shared, "sleep", "0.3", name="meanwhile")
     assert size(tmp_path / "hops") == hops >= 20
     await shared.stop(other)
+    await shared.ending(other)
 
 
 async def test_the_end_of_one_attempt_leaves_the_daemons_of_another_alone(shared, tmp_path):
@@ -259,6 +260,7 @@ async def test_a_daemon_that_drops_its_environment_dies_with_a_stop_of_its_paren
     await shared.ending(attempt)
     assert not alive(pid)
     await shared.stop(other)
+    await shared.ending(other)
 
 
 async def test_the_run_timeout_stops_an_attempt_under_its_own_cause(shared):
