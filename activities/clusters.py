@@ -12,6 +12,7 @@ from activities.losses import Losses
 from activities.notices import Notices
 from activities.writer import LedgerWriter
 from domain.supervision import (
+    BrakeTerms,
     ClusterAnswer,
     ClusterOperation,
     LeaseTerms,
@@ -36,12 +37,14 @@ class Clusters(ClusterPort):
         writer: LedgerWriter,
         notices: Notices,
         losses: Losses,
+        brake: BrakeTerms | None = None,
     ) -> None:
         self._terms = terms
         self._offer_deadline_s = offer_deadline_s
         self._writer = writer
         self._notices = notices
         self._losses = losses
+        self._brake = brake or BrakeTerms()
 
     @activity.defn
     async def cluster_ledger(self, operation: ClusterOperation) -> ClusterAnswer:
@@ -54,6 +57,7 @@ class Clusters(ClusterPort):
                 now=datetime.now(UTC),
                 terms=self._terms,
                 offer_deadline_s=self._offer_deadline_s,
+                brake=self._brake,
             )
 
         if isinstance(operation, LoadOrders):

@@ -9,13 +9,14 @@ orders, machines and endings.
 from dataclasses import dataclass, replace
 
 from agent.endings import report_taken, workflow_gone
-from agent.machines import announce, connected, disconnected, look, said
+from agent.machines import announce, connected, disconnected, lift, look, said
 from agent.orders import deliver, grant
 from agent.recovery import restored, snapshot
 from agent.state import (
     Answer,
     Attempt,
     Beaten,
+    BrakeLifted,
     Connected,
     Disconnected,
     Effect,
@@ -53,6 +54,7 @@ __all__ = [
     "Answer",
     "Attempt",
     "Beaten",
+    "BrakeLifted",
     "Bulletin",
     "Connected",
     "Disconnected",
@@ -74,6 +76,7 @@ __all__ = [
     "WorkflowGone",
     "bulletin",
     "check",
+    "counted",
     "leased",
     "ready",
     "remembered",
@@ -101,6 +104,8 @@ def step(state: State, event: Event) -> tuple[State, Effects]:
             return disconnected(state, gone)
         case Ticked():
             return _ticked(state, event)
+        case BrakeLifted():
+            return lift(state, event)
         case ReportTaken() as taken:
             return report_taken(state, taken)
         case WorkflowGone() as gone:
@@ -156,13 +161,16 @@ def bulletin(state: State, now_ms: int, after: str = "") -> Bulletin:
 
 
 def _digest(state: State, machine: Machine) -> RunningDigest:
-    """What the scheduler should hold claims for: not what was given up already."""
     count = xor = 0
-    for name in machine.attempts:
-        attempt = state.live[name]
-        if not attempt.reported:
-            count, xor = count + 1, xor ^ attempt.hash
+    for attempt in counted(state, machine):
+        count, xor = count + 1, xor ^ attempt.hash
     return RunningDigest(machine=machine.report.name, count=count, xor=xor)
+
+
+def counted(state: State, machine: Machine) -> list[Attempt]:
+    """What the scheduler should hold claims for: not what was given up already."""
+    here = (state.live[name] for name in machine.attempts)
+    return [attempt for attempt in here if not attempt.reported]
 
 
 # --- questions for shells, tests and simulation ---------------------------------------------------

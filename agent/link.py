@@ -16,10 +16,12 @@ from temporalio.runtime import MetricBuffer
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from agent.admission import Beaten, bulletin, leased
+from agent.admission import Beaten, BrakeLifted, bulletin, leased
 from agent.engine import Engine, boot_ms
 from agent.outbox import SIGNAL_S_MAX
 from agent.polls import PollWatch, ended_polls
+from agent.rolls import roll_answer
+from domain.audit import LiftAnswer, LiftMachines, RollAnswer, RollCall
 from domain.ids import WORKFLOW_QUEUE, agent_queue, cluster_workflow_id, task_workflow_id
 from domain.protocol import (
     PROTOCOL_VERSION,
@@ -106,7 +108,22 @@ class AgentActivities(AgentPort):
         logger().info("granted", epoch=answer.epoch, closed=len(grant.closed))
         return answer
 
-    def _check(self, order: Delivery | Grant) -> None:
+    @activity.defn
+    async def roll_call(self, call: RollCall) -> RollAnswer:
+        """See `AgentPort`."""
+        self._check(call)
+        return roll_answer(self._engine.state, call)
+
+    @activity.defn
+    async def lift_machines(self, lift: LiftMachines) -> LiftAnswer:
+        """See `AgentPort`."""
+        self._check(lift)
+        held = self._engine.state.braked
+        self._engine.tell(BrakeLifted())
+        logger().warning("brake on losses of machines lifted", by=lift.by, held=held)
+        return LiftAnswer(instance=self._engine.state.instance, lifted=held)
+
+    def _check(self, order: Delivery | Grant | RollCall | LiftMachines) -> None:
         self.taken += 1
         if order.v != PROTOCOL_VERSION or order.cluster != self._cluster:
             raise ApplicationError(
@@ -121,7 +138,12 @@ def orders_of(client: Client, activities: AgentActivities, cluster: str, grace_s
     return Worker(
         client,
         task_queue=agent_queue(cluster),
-        activities=[activities.deliver, activities.grant],
+        activities=[
+            activities.deliver,
+            activities.grant,
+            activities.roll_call,
+            activities.lift_machines,
+        ],
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
         graceful_shutdown_timeout=timedelta(seconds=grace_s),
     )
@@ -201,6 +223,7 @@ class Heart:
             running=news.running,
             http_address=self._http_address,
             site=self._site,
+            braked=state.braked,
         )
         return await self._beat(heartbeat, news.told)
 

@@ -250,10 +250,11 @@ def look(state: State, event: Event) -> Step:
     silent = [machine for machine in watched if _silence_ms(state, machine, now_ms) >= 0]
     state, effects = _suspect(state, silent, event)
     too_many = len(silent) * 100 > terms.brake_percent * len(watched)
-    braked = too_many and len(silent) >= terms.brake_machines
+    lifted = min(state.lifted_silent, len(silent))
+    braked = too_many and len(silent) >= terms.brake_machines and len(silent) > lifted
     if state.braked and not braked:
         state = replace(state, forgiven_ms=now_ms)
-    state = replace(state, braked=braked)
+    state = replace(state, braked=braked, lifted_silent=lifted)
     for machine in () if braked else silent:
         since_ms = max(machine.heard_ms, state.forgiven_ms)
         if now_ms - since_ms >= terms.fence_ms:
@@ -263,6 +264,19 @@ def look(state: State, event: Event) -> Step:
         state, more = _resolved(state, None, event)
         effects += more
     return state, effects
+
+
+def lift(state: State, event: Event) -> Step:
+    """An operator's word: the brake holds again only when more machines than now are silent.
+
+    Each silent machine's wait starts anew.
+    """
+    if not state.braked:
+        return state, ()
+    now_ms = event.now_ms
+    watched = [machine for machine in state.machines.values() if not machine.fenced]
+    silent = sum(_silence_ms(state, machine, now_ms) >= 0 for machine in watched)
+    return replace(state, braked=False, lifted_silent=silent, forgiven_ms=now_ms), ()
 
 
 def _silence_ms(state: State, machine: Machine, now_ms: int) -> int:

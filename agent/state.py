@@ -181,6 +181,8 @@ class State:
     """Machines whose change the scheduler has not acknowledged, and which change it was."""
     changes: int = 0
     braked: bool = False
+    lifted_silent: int = 0
+    """An operator has lifted the brake while so many machines were silent: it takes more."""
     looked_ms: int | None = None
     forgiven_ms: int = 0
     """Silence before this instant is not counted."""
@@ -229,6 +231,11 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
+class BrakeLifted:
+    """An operator's word: losses of machines that are silent now are taken for what they are."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportTaken:
     """Temporal has a report, or the cluster's workflow an orphan."""
 
@@ -250,6 +257,7 @@ What = (
     | Said
     | Disconnected
     | Ticked
+    | BrakeLifted
     | ReportTaken
     | WorkflowGone
 )

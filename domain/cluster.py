@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from domain.audit import LiftMachines
 from domain.protocol import (
     ConfirmLost,
     CordonMachines,
     DeliveryHint,
     Heartbeat,
+    LiftBrake,
     Orphan,
     Register,
 )
@@ -45,6 +47,7 @@ from domain.supervision import (
     Noted,
     NoteGranted,
     NoteHeartbeat,
+    NoteLift,
     NoteOrphan,
     NoteRegistration,
     Open,
@@ -53,6 +56,7 @@ from domain.supervision import (
     Reach,
     SendDelivery,
     SendGrant,
+    SendLift,
     SliceEnded,
     SuspicionDue,
 )
@@ -112,9 +116,19 @@ def step(state: ClusterState, event: ClusterEvent, at: datetime) -> tuple[Cluste
             return state, (NoteCordon(cluster=state.cluster, cordon=event),)
         case ConfirmLost():
             return confirmed_lost(state, event)
+        case LiftBrake():
+            return _lifted(state, event)
         case LossPaged():
             return loss_paged(state, event, at)
     raise AssertionError(event)
+
+
+def _lifted(state: ClusterState, lift: LiftBrake) -> tuple[ClusterState, Effects]:
+    """Each silent cluster learns of it when its slice ends, and begins to count anew."""
+    note = NoteLift(cluster=state.cluster, lift=lift)
+    if lift.brake == "clusters":
+        return state, (note,)
+    return state, (note, SendLift(lift=LiftMachines(cluster=state.cluster, by=lift.by)))
 
 
 def check(state: ClusterState) -> None:

@@ -142,6 +142,8 @@ class Heartbeat(BaseModel, frozen=True):
     running: tuple[RunningDigest, ...] = ()
     http_address: str = ""
     site: str = ""
+    braked: bool = False
+    """Too many of its machines are silent: it gives none of them up."""
 
 
 class Orphan(BaseModel, frozen=True):
@@ -179,8 +181,17 @@ class CordonMachines(BaseModel, frozen=True):
     by: str = ""
 
 
+class LiftBrake(BaseModel, frozen=True):
+    """An operator lifts the brake: the one on clusters, or its agent's on this one's machines."""
+
+    kind: Literal["lift_brake"] = "lift_brake"
+    brake: Literal["clusters", "machines"]
+    by: str
+    at: datetime
+
+
 ClusterMessage = Annotated[
-    Register | Heartbeat | Orphan | DeliveryHint | ConfirmLost | CordonMachines,
+    Register | Heartbeat | Orphan | DeliveryHint | ConfirmLost | CordonMachines | LiftBrake,
     Field(discriminator="kind"),
 ]
 

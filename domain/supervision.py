@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from domain.audit import LiftMachines
 from domain.protocol import (
     ClusterMessage,
     ConfirmLost,
@@ -19,6 +20,7 @@ from domain.protocol import (
     Grant,
     GrantAnswer,
     Heartbeat,
+    LiftBrake,
     Orphan,
     Register,
 )
@@ -59,6 +61,13 @@ class LeaseTerms(BaseModel, frozen=True):
         """Wholly silent slices after which the deadline has passed; one more than it takes."""
         wait_s = self.lease_s * (1 + self.drift_percent / 100) + self.margin_s
         return ceil(wait_s / (self.lease_s / self.slices)) + 1
+
+
+class BrakeTerms(BaseModel, frozen=True):
+    """When so many clusters are silent, and more than this share of all, none is replaced."""
+
+    clusters: int = Field(default=2, ge=1)
+    percent: float = Field(default=20, ge=0, le=100)
 
 
 # --- questions to the ledger, each with its answer ---------------------------------------------
@@ -207,6 +216,14 @@ class NoteCordon(BaseModel, frozen=True):
     cordon: CordonMachines
 
 
+class NoteLift(BaseModel, frozen=True):
+    """An operator's word about a brake: the one on clusters is lifted here, the other by agents."""
+
+    kind: Literal["note_lift"] = "note_lift"
+    cluster: str
+    lift: LiftBrake
+
+
 class Noted(BaseModel, frozen=True):
     """Done. `undelivered`: orders wait for the agent. `epoch`: the row's; 0: not said."""
 
@@ -230,7 +247,8 @@ ClusterOperation = Annotated[
     | Fence
     | NoteOrphan
     | NoteConfirmed
-    | NoteCordon,
+    | NoteCordon
+    | NoteLift,
     Field(discriminator="kind"),
 ]
 ClusterAnswer = Annotated[
@@ -316,6 +334,13 @@ class SuspicionDue(BaseModel, frozen=True):
     due: datetime
 
 
+class SendLift(BaseModel, frozen=True):
+    """Tell the agent; who waits for it looks at the next heartbeat."""
+
+    kind: Literal["send_lift"] = "send_lift"
+    lift: LiftMachines
+
+
 class PageLoss(BaseModel, frozen=True):
     """Close and tell what the row's state says must be replaced, until every number is settled."""
 
@@ -346,6 +371,8 @@ ClusterEffect = (
     | NoteOrphan
     | NoteConfirmed
     | NoteCordon
+    | NoteLift
+    | SendLift
     | SendGrant
     | SendDelivery
     | ArmSlice

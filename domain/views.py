@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     LATE = "late"
     WAITS_AGAIN = "waits_again"
     FINISHED = "finished"
+    MENDED = "mended"
+    """The auditor found it at odds with its claim, or with what its agent says."""
 
 
 class EventView(BaseModel, frozen=True):

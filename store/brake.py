@@ -4,14 +4,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select, update
 
-from domain.supervision import Reach
+from domain.supervision import BrakeTerms, Reach
 from domain.views import BrakeView
+from store.acts import note_act
 from store.dialects import upsert
 from store.mapping import instant_or_none, micros
 from store.tables import BRAKE, CLUSTER
 
-SILENT_CLUSTERS_MIN = 2
-SILENT_PERCENT_MAX = 20
+DEFAULT_BRAKE = BrakeTerms()
 _COUNTED = (Reach.REACHABLE.value, Reach.SUSPECT.value, Reach.FENCED.value)
 """Clusters without a first grant, and those confirmed lost, are no part of the share."""
 
@@ -35,21 +35,21 @@ def lock_brake(connection: Connection) -> None:
     connection.execute(select(BRAKE.c.id).with_for_update())
 
 
-def set_brake_if_many(connection: Connection, now: int) -> bool:
+def set_brake_if_many(connection: Connection, now: int, terms: BrakeTerms = DEFAULT_BRAKE) -> bool:
     """A cluster has just fallen silent; call with the brake locked. True when the brake holds."""
     if _held(connection):
         return True
-    silent, counted = _shares(connection)
-    many = silent >= SILENT_CLUSTERS_MIN and silent * 100 > SILENT_PERCENT_MAX * counted
+    silent, counted = silent_clusters(connection)
+    many = silent >= terms.clusters and silent * 100 > terms.percent * counted
     if many:
         connection.execute(update(BRAKE).values(held=1, since=now, by=""))
     return many
 
 
-def lift_brake_if_few(connection: Connection, now: int) -> None:
+def lift_brake_if_few(connection: Connection, now: int, terms: BrakeTerms = DEFAULT_BRAKE) -> None:
     """A cluster has just come back or is known to be lost; call with the brake locked."""
-    silent, counted = _shares(connection)
-    if silent * 100 <= SILENT_PERCENT_MAX * counted and _held(connection):
+    silent, counted = silent_clusters(connection)
+    if silent * 100 <= terms.percent * counted and _held(connection):
         _release(connection, now, by="")
 
 
@@ -60,6 +60,7 @@ def lift_brake(connection: Connection, now: datetime, by: str) -> bool:
         return False
     # It is set again only by the next cluster that falls silent, not by those that are now.
     _release(connection, micros(now), by=by)
+    note_act(connection, by, "lift-brake", "clusters", now)
     return True
 
 
@@ -72,7 +73,8 @@ def _held(connection: Connection) -> bool:
     return bool(connection.scalar(select(BRAKE.c.held)))
 
 
-def _shares(connection: Connection) -> tuple[int, int]:
+def silent_clusters(connection: Connection) -> tuple[int, int]:
+    """How many are silent, and of how many."""
     counted = select(func.count(), func.count(CLUSTER.c.silent_since)).where(
         CLUSTER.c.state.in_(_COUNTED)
     )

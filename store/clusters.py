@@ -13,9 +13,10 @@ from sqlalchemy import Connection, select, update
 
 from domain.protocol import Grant, Heartbeat, Register
 from domain.reasons import Reason
-from domain.supervision import Reach
+from domain.supervision import BrakeTerms, Reach
+from store.acts import note_act
 from store.bell import ring_if_needed, ring_waiting
-from store.brake import brake_held, lift_brake_if_few, lock_brake, set_brake_if_many
+from store.brake import DEFAULT_BRAKE, brake_held, lift_brake_if_few, lock_brake, set_brake_if_many
 from store.dialects import upsert
 from store.digests import inquire
 from store.fences import unfence
@@ -58,6 +59,7 @@ def heartbeat(
     now: datetime,
     *,
     reachable: bool = False,
+    brake: BrakeTerms = DEFAULT_BRAKE,
 ) -> Contact:
     """Machines, and contact. `reachable`: its lease runs, so a suspicion ends.
 
@@ -76,13 +78,15 @@ def heartbeat(
         values["http_address"] = message.http_address
     if message.site:
         values["site"] = message.site
+    if message.braked != (row.machines_braked_since is not None):
+        values["machines_braked_since"] = at if message.braked else None
     back = suspect and row.state == Reach.SUSPECT and row.epoch == message.epoch
     if back:
         values |= {"state": Reach.REACHABLE.value, "silent_since": None}
     connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))
     if back:
         unfence(connection, cluster, Reason.SUPERSEDED)
-        lift_brake_if_few(connection, at)
+        lift_brake_if_few(connection, at, brake)
     if reachable:
         inquire(connection, cluster, message.running, now)
     freed = save_reports(connection, cluster, message.machines, now)
@@ -92,7 +96,9 @@ def heartbeat(
     return Contact(rings=rings, epoch=row.epoch)
 
 
-def begin_grant(connection: Connection, cluster: str, now: datetime) -> Grant:
+def begin_grant(
+    connection: Connection, cluster: str, now: datetime, *, brake: BrakeTerms = DEFAULT_BRAKE
+) -> Grant:
     """The epoch rises, silence ends, and every closed number that may still be held is listed.
 
     Open numbers are good again, even those of a fenced cluster that no workflow has closed yet.
@@ -110,7 +116,7 @@ def begin_grant(connection: Connection, cluster: str, now: datetime) -> Grant:
         "confirmed_by": "",
     }
     connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))
-    lift_brake_if_few(connection, at)
+    lift_brake_if_few(connection, at, brake)
     unfence(connection, cluster, *Reason)
     held = _lock_held(connection, cluster)
     # A stop order that was taken under an older epoch is given again: the tombstone is gone by now.
@@ -144,7 +150,14 @@ def grant_answered(
     return write(work)
 
 
-def mark_suspect(connection: Connection, cluster: str, epoch: int, now: datetime) -> bool:
+def mark_suspect(
+    connection: Connection,
+    cluster: str,
+    epoch: int,
+    now: datetime,
+    *,
+    brake: BrakeTerms = DEFAULT_BRAKE,
+) -> bool:
     """Silent for too long; the brake may be set in the same transaction. False: epoch over."""
     at = micros(now)
     lock_brake(connection)
@@ -152,11 +165,18 @@ def mark_suspect(connection: Connection, cluster: str, epoch: int, now: datetime
     if row is None or row.epoch != epoch:
         return False
     if row.state == Reach.REACHABLE or (row.state == Reach.SUSPECT and row.silent_since is None):
-        _silence(connection, cluster, Reach.SUSPECT, at)
+        _silence(connection, cluster, Reach.SUSPECT, at, brake)
     return True
 
 
-def fence(connection: Connection, cluster: str, epoch: int, now: datetime) -> bool:
+def fence(
+    connection: Connection,
+    cluster: str,
+    epoch: int,
+    now: datetime,
+    *,
+    brake: BrakeTerms = DEFAULT_BRAKE,
+) -> bool:
     """Its deadline has certainly passed. False under the brake, or when the epoch is over."""
     at = micros(now)
     lock_brake(connection)
@@ -166,7 +186,7 @@ def fence(connection: Connection, cluster: str, epoch: int, now: datetime) -> bo
     if row.state == Reach.FENCED:
         return True
     if row.silent_since is None:  # Granted, but never heard of again: its silence counts from here.
-        _silence(connection, cluster, Reach.SUSPECT, at)
+        _silence(connection, cluster, Reach.SUSPECT, at, brake)
     if brake_held(connection):
         return False
     mine = CLUSTER.c.name == cluster
@@ -175,7 +195,13 @@ def fence(connection: Connection, cluster: str, epoch: int, now: datetime) -> bo
 
 
 def confirm_lost(
-    connection: Connection, cluster: str, machine: str | None, by: str, now: datetime
+    connection: Connection,
+    cluster: str,
+    machine: str | None,
+    by: str,
+    now: datetime,
+    *,
+    brake: BrakeTerms = DEFAULT_BRAKE,
 ) -> set[int]:
     """Somebody vouches that nothing there runs any more: its remnants hold no room from here on.
 
@@ -189,7 +215,9 @@ def confirm_lost(
     if machine is None:
         values = {"state": Reach.CONFIRMED.value, "silent_since": None, "confirmed_by": by}
         connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))
-        lift_brake_if_few(connection, at)
+        lift_brake_if_few(connection, at, brake)
+    subject = cluster if machine is None else place_of(cluster, machine)
+    note_act(connection, by, "confirm-lost", subject, now)
     place = None if machine is None else place_of(cluster, machine)
     held = [c for c in _lock_held(connection, cluster) if place is None or c.place == place]
     reason = Reason.CLUSTER_LOST if machine is None else Reason.MACHINE_LOST
@@ -229,7 +257,9 @@ def _lock_held(connection: Connection, cluster: str) -> Sequence[Any]:
     return connection.execute(held).all()
 
 
-def _silence(connection: Connection, cluster: str, state: Reach, now: int) -> None:
+def _silence(
+    connection: Connection, cluster: str, state: Reach, now: int, brake: BrakeTerms
+) -> None:
     values = {"state": state.value, "silent_since": now, "delivering_since": None}
     connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))
-    set_brake_if_many(connection, now)
+    set_brake_if_many(connection, now, brake)

@@ -67,6 +67,8 @@ _NEW_TASK_COLUMNS = (
     *("asked_at", "not_before", "not_after", "pending_since", "updated_at"),
     *("on_loss", "grace_s", "neighbour", *COLUMNS, "extra"),
 )
+_MAY_RUN_ON = (Reason.SUPERSEDED, Reason.MACHINE_LOST)
+"""A lost machine's agent goes on under its lease: no grant tells it which numbers are closed."""
 _ADD_TASKS = prepared_upsert(TASK, _NEW_TASK_COLUMNS)
 _ADD_SPECS = prepared_upsert(SPEC, ("key", "body"))
 
@@ -224,7 +226,7 @@ def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
         return _not_mine(task)
     else:
         close(work, claim)
-        if claim.fenced == Reason.SUPERSEDED:  # It may run on: at the next contact it is to stop.
+        if claim.fenced in _MAY_RUN_ON:  # At the next contact it is to stop.
             order_stop(work, None, claim, StopCause.SUPERSEDED)
     if op.ending.kind is EndKind.REFUSED:
         _count_refusal(work, task, claim, op)

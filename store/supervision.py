@@ -5,10 +5,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from domain.protocol import ORDERS_PER_DELIVERY_MAX, Delivery
+from domain.protocol import ORDERS_PER_DELIVERY_MAX, Delivery, LiftBrake
 from domain.supervision import (
     BeginGrant,
     BrakeSeen,
+    BrakeTerms,
     ClusterAnswer,
     ClusterOperation,
     Fence,
@@ -24,6 +25,7 @@ from domain.supervision import (
     Noted,
     NoteGranted,
     NoteHeartbeat,
+    NoteLift,
     NoteOrphan,
     NoteRegistration,
     Open,
@@ -31,7 +33,8 @@ from domain.supervision import (
     OrdersLoaded,
     Reach,
 )
-from store.brake import brake_held
+from store.acts import note_act
+from store.brake import DEFAULT_BRAKE, brake_held, lift_brake
 from store.clusters import (
     begin_grant,
     confirm_lost,
@@ -62,6 +65,7 @@ def supervise(
     now: datetime,
     terms: LeaseTerms,
     offer_deadline_s: float = 15,
+    brake: BrakeTerms = DEFAULT_BRAKE,
 ) -> Supervised:
     """Carry out one operation of a ClusterWorkflow; each may be repeated."""
     cluster = operation.cluster
@@ -70,7 +74,9 @@ def supervise(
         case Open():
             return Supervised(_opened(connection, cluster, terms), rings)
         case BeginGrant():
-            return Supervised(GrantBegun(grant=begin_grant(connection, cluster, now)), rings)
+            return Supervised(
+                GrantBegun(grant=begin_grant(connection, cluster, now, brake=brake)), rings
+            )
         case LoadOrders(deliveries_succeed=succeed):
             stop_unanswered_offers(
                 connection, cluster, now, offer_deadline_s, deliveries_succeed=succeed
@@ -79,26 +85,32 @@ def supervise(
         case LookAtBrake():
             return Supervised(BrakeSeen(braked=brake_held(connection)), rings)
         case Fence(epoch=epoch):
-            fenced = fence(connection, cluster, epoch, now)
+            fenced = fence(connection, cluster, epoch, now, brake=brake)
             return Supervised(FenceAnswer(fenced=fenced), rings)
         case NoteRegistration(register_=message):
             register(connection, cluster, message, now)
         case NoteHeartbeat(heartbeat=beat, reachable=reachable):
-            rings = heartbeat(connection, cluster, beat, now, reachable=reachable).rings
+            rings = heartbeat(
+                connection, cluster, beat, now, reachable=reachable, brake=brake
+            ).rings
         case NoteGranted(answer=granted):
             rings = grant_answered(connection, cluster, granted.epoch, granted.ended, now)
         case NoteAnswers(answer=said, left_out=missing):
             apply_answers(connection, cluster, said.epoch, said.answers, now, left_out=missing)
         case MarkSuspect(epoch=epoch):
-            mark_suspect(connection, cluster, epoch, now)
+            mark_suspect(connection, cluster, epoch, now, brake=brake)
         case NoteOrphan(orphan=message):
             rings = orphan(connection, cluster, message, now)
         case NoteConfirmed(confirmed=lost):
-            rings = confirm_lost(connection, cluster, lost.machine, lost.by, now)
+            rings = confirm_lost(connection, cluster, lost.machine, lost.by, now, brake=brake)
         case NoteCordon(cordon=wish):
             rings = cordon(
                 connection, cluster, wish.machines, cordoned=wish.cordoned, by=wish.by, now=now
             )
+        case NoteLift(lift=LiftBrake(brake="clusters", by=by)):
+            lift_brake(connection, now, by)
+        case NoteLift(lift=LiftBrake(by=by)):
+            note_act(connection, by, "lift-brake", f"machines of {cluster}", now)
     epoch = connection.scalar(select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster)) or 0
     noted = Noted(undelivered=undelivered(connection, cluster), epoch=epoch)
     return Supervised(noted, rings)

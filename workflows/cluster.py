@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -9,6 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
+from domain.audit import LiftMachines
 from domain.cluster import ClusterState, begin, check, step
 from domain.protocol import (
     ClusterMessage,
@@ -32,6 +34,7 @@ from domain.supervision import (
     PageLoss,
     SendDelivery,
     SendGrant,
+    SendLift,
     SliceEnded,
     SuspicionDue,
 )
@@ -116,6 +119,8 @@ class ClusterWorkflow:
                 self._go(self._timer(effect))
             case PageLoss():
                 self._go(self._page(effect))
+            case SendLift(lift=lift):
+                self._go(self._lift(lift))
             case _:
                 return await workflow.execute_local_activity_method(
                     ClusterPort.cluster_ledger, effect, **LEDGER
@@ -145,6 +150,11 @@ class ClusterWorkflow:
         else:
             missing = left_out(delivery, answer)
             self._inbox.put(Delivered(answer=answer, left_out=missing))
+
+    async def _lift(self, lift: LiftMachines) -> None:
+        options = to_agent(lift.cluster)
+        with suppress(ActivityError):  # Whoever asked for it sees that it still holds.
+            await workflow.execute_activity_method(AgentPort.lift_machines, lift, **options)
 
     async def _timer(self, armed: ArmSlice | ArmSuspicion) -> None:
         due = workflow.now() + armed.wait

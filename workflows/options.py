@@ -48,6 +48,21 @@ LOSS = ActivityConfig(
     ),
 )
 
+AUDIT_SWEEP_S_MAX = 20
+"""One activity goes on looking for so long; then the workflow asks for the rest."""
+# An audit that cannot go on is given up: the next one begins before long.
+AUDIT = ActivityConfig(
+    start_to_close_timeout=timedelta(seconds=6 * AUDIT_SWEEP_S_MAX),
+    heartbeat_timeout=timedelta(seconds=30),
+    schedule_to_close_timeout=timedelta(minutes=10),
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=1),
+        backoff_coefficient=2,
+        maximum_interval=timedelta(seconds=30),
+        maximum_attempts=5,
+    ),
+)
+
 DELIVERY_START_S = 10
 DELIVERY_S = 10
 

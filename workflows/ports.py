@@ -7,6 +7,14 @@ from abc import ABC, abstractmethod
 
 from temporalio import activity
 
+from domain.audit import (
+    AuditAnswer,
+    AuditOperation,
+    LiftAnswer,
+    LiftMachines,
+    RollAnswer,
+    RollCall,
+)
 from domain.claims import LedgerAnswer, LedgerOperation
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
 from domain.protocol import Delivery, DeliveryAnswer, Grant, GrantAnswer
@@ -62,3 +70,22 @@ class AgentPort(ABC):
     @abstractmethod
     async def grant(self, grant: Grant) -> GrantAnswer:
         """Begin a lease."""
+
+    @activity.defn
+    @abstractmethod
+    async def roll_call(self, call: RollCall) -> RollAnswer:
+        """Say which attempts are held on these machines."""
+
+    @activity.defn
+    @abstractmethod
+    async def lift_machines(self, lift: LiftMachines) -> LiftAnswer:
+        """Lift the brake on losses of machines."""
+
+
+class AuditPort(ABC):
+    """The ledger, as the auditor sees it."""
+
+    @activity.defn
+    @abstractmethod
+    async def audit_ledger(self, operation: AuditOperation) -> AuditAnswer:
+        """Carry out one operation."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from temporalio import activity
@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from domain.attempt import Ending, EndKind
+from domain.audit import LiftAnswer, LiftMachines, Roll, RollAnswer, RollCall
 from domain.ids import WORKFLOW_QUEUE, agent_queue, cluster_workflow_id, task_workflow_id
 from domain.machine import MachineReport
 from domain.protocol import (
@@ -62,6 +63,7 @@ class TinyAgent(AgentPort):
     epoch: int = 0
     seq: int = 0
     mute: bool = False
+    braked: bool = False
     grants: list[Grant] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     live: dict[str, Offer] = field(default_factory=dict)
@@ -83,6 +85,16 @@ class TinyAgent(AgentPort):
         self.orders.extend(delivery.orders)
         answers = [] if self.mute else [await self._take(order) for order in delivery.orders]
         return DeliveryAnswer(instance=self.instance, epoch=delivery.epoch, answers=tuple(answers))
+
+    @activity.defn
+    async def roll_call(self, call: RollCall) -> RollAnswer:
+        rolls = [Roll(machine=name, attempts=tuple(sorted(self.live))) for name in call.machines]
+        return RollAnswer(instance=self.instance, epoch=self.epoch, rolls=tuple(rolls))
+
+    @activity.defn
+    async def lift_machines(self, lift: LiftMachines) -> LiftAnswer:
+        held, self.braked = self.braked, False
+        return LiftAnswer(instance=self.instance, lifted=held)
 
     async def _take(self, order: Order) -> OrderAnswer:
         attempt = f"{order.key}#{order.number}"
@@ -162,10 +174,9 @@ class TinyAgent(AgentPort):
             start_signal_args=[ClusterEnvelope(sender=self.cluster, seq=self.seq, message=message)],
         )
 
-    async def heartbeat(self, machines: tuple[MachineReport, ...] = ()) -> None:
-        await self.tell(
-            Heartbeat(instance=self.instance, epoch=self.epoch, seq=self.seq, machines=machines)
-        )
+    async def heartbeat(self, machines: tuple[MachineReport, ...] = (), **given: Any) -> None:
+        fields: dict[str, Any] = {"instance": self.instance, "epoch": self.epoch, "seq": self.seq}
+        await self.tell(Heartbeat(machines=machines, braked=self.braked, **fields, **given))
 
     async def register(self) -> None:
         """As an agent does when it starts: itself, then its machines."""
@@ -177,7 +188,7 @@ class TinyAgent(AgentPort):
         worker = Worker(
             self.client,
             task_queue=agent_queue(self.cluster),
-            activities=[self.grant, self.deliver],
+            activities=[self.grant, self.deliver, self.roll_call, self.lift_machines],
         )
         async with worker:
             await self.register()

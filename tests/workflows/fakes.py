@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
+from domain.audit import LiftAnswer, LiftMachines, Roll, RollAnswer, RollCall
 from domain.claims import (
     Enqueue,
     Enqueued,
@@ -200,3 +201,14 @@ class FakeAgent(Recorded, AgentPort):
     async def grant(self, grant: Grant) -> GrantAnswer:
         self.asked.append(grant)
         return GrantAnswer(instance=self.instance, epoch=grant.epoch)
+
+    @activity.defn
+    async def roll_call(self, call: RollCall) -> RollAnswer:
+        self.asked.append(call)
+        rolls = tuple(Roll(machine=name, attempts=()) for name in call.machines)
+        return RollAnswer(instance=self.instance, epoch=1, rolls=rolls)
+
+    @activity.defn
+    async def lift_machines(self, lift: LiftMachines) -> LiftAnswer:
+        self.asked.append(lift)
+        return LiftAnswer(instance=self.instance, lifted=True)

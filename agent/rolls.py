@@ -1,0 +1,20 @@
+"""The agent's word on what it holds on a machine: the list behind a running digest. Reads only."""
+
+from agent.admission import State, counted
+from domain.audit import ATTEMPTS_PER_ROLL_MAX, Roll, RollAnswer, RollCall
+
+
+def roll_answer(state: State, call: RollCall) -> RollAnswer:
+    """Machines it does not know, and those that do not fit any more, are left out."""
+    rolls: list[Roll] = []
+    room = ATTEMPTS_PER_ROLL_MAX
+    for name in call.machines:
+        machine = state.machines.get(name)
+        if machine is None:
+            continue
+        attempts = tuple(sorted(attempt.id for attempt in counted(state, machine)))
+        if len(attempts) > room:
+            break
+        room -= len(attempts)
+        rolls.append(Roll(machine=name, attempts=attempts))
+    return RollAnswer(instance=state.instance, epoch=state.epoch, rolls=tuple(rolls))
