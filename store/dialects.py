@@ -3,14 +3,24 @@
 from collections.abc import Sequence
 from functools import cache
 
-from sqlalchemy import BigInteger, Connection, Table, cast, func, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Table,
+    cast,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from store.prepared import Prepared
 from store.tables import MACHINE
 
 _LAST_REVISION = Prepared(select(func.max(MACHINE.c.revision)))
-_TRANSACTION = Prepared(select(cast(cast(func.pg_current_xact_id(), postgresql.TEXT), BigInteger)))
+_TRANSACTION_NUMBER = cast(cast(func.pg_current_xact_id(), postgresql.TEXT), BigInteger)
+_TRANSACTION = Prepared(select(_TRANSACTION_NUMBER))
 _OLDEST_RUNNING = Prepared(
     select(
         cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), postgresql.TEXT), BigInteger)
@@ -51,6 +61,16 @@ def next_revision(connection: Connection) -> int:
     if connection.dialect.name == "postgresql":
         return _number(connection, _TRANSACTION)
     return _number(connection, _LAST_REVISION) + 1
+
+
+def revision_expression(dialect: str) -> ColumnElement[int]:
+    """`next_revision` inside a statement; SQLite gives each row a later one than the row before."""
+    if dialect == "postgresql":
+        return _TRANSACTION_NUMBER
+    other = MACHINE.alias()
+    return select(
+        func.coalesce(func.max(other.c.revision), literal_column("0")) + literal_column("1")
+    ).scalar_subquery()
 
 
 def reading_mark(connection: Connection) -> int:

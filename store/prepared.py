@@ -112,6 +112,21 @@ class Prepared:
         cursor.close()
         return changed
 
+    def run_rows(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+        """Carry it out for each row of values, given in the order in which they stand in it."""
+        compiled = self._for(connection)
+        assert compiled.order is not None, "only for drivers that take parameters by position"
+        assert len(rows[0]) == len(compiled.order), compiled.order
+        cursor = connection.connection.cursor()
+        try:
+            if len(rows) == 1:
+                cursor.execute(compiled.sql, rows[0])
+            else:
+                cursor.executemany(compiled.sql, rows)
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise _translated(connection, compiled.sql, error) from error
+        cursor.close()
+
     def _execute(self, connection: Connection, compiled: _Compiled, params: Params) -> Any:
         cursor = connection.connection.cursor()
         try:

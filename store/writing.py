@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Table, bindparam, insert, select, update
 
 from domain.resources import COLUMNS
 from store.bell import ring
+from store.bulk import ChangeByKey
 from store.cooldowns import count_refusals
-from store.dialects import next_revision, prepared_upsert
+from store.dialects import prepared_upsert, revision_expression
 from store.lines import ClaimLine, TaskLine
 from store.locking import Work, rows_by_key
 from store.mapping import extra_text
@@ -38,14 +39,7 @@ def _update_lines(table: Table, key: str, names: Iterable[str]) -> Prepared:
 
 _UPDATE_TASKS = _update_lines(TASK, "key", _TASK_NAMES)
 _UPDATE_CLAIMS = _update_lines(CLAIM, "attempt", _CLAIM_NAMES)
-_UPDATE_USED = Prepared(
-    update(MACHINE)
-    .where(MACHINE.c.place == bindparam("b_place"))
-    .values(
-        {name: MACHINE.c[name] + bindparam(f"b_{name}") for name in USED}
-        | {"revision": bindparam("b_revision")}
-    )
-)
+_ADD_USED = ChangeByKey(MACHINE, "place", adds=USED, computed={"revision": revision_expression})
 _UPDATE_USED_EXTRA = Prepared(
     update(MACHINE)
     .where(MACHINE.c.place == bindparam("b_place"))
@@ -80,8 +74,8 @@ def write(work: Work) -> set[int]:
     _write_lines(connection, _UPDATE_TASKS, work.tasks, _TASK_NAMES)
     _write_lines(connection, _UPDATE_CLAIMS, work.claims, _CLAIM_NAMES)
     _write_events(work)
-    _write_used(work)
-    _write_usage(work)
+    write_used(work)
+    write_usage(work)
     count_refusals(connection, work.refused, work.now)
     return ring(connection, work.woken, room_freed=work.room_freed, now=work.now)
 
@@ -108,34 +102,27 @@ def _write_events(work: Work) -> None:
     _PUT_EVENTS.run_many(work.connection, list(latest.values()))
 
 
-def _write_used(work: Work) -> None:
+def write_used(work: Work, *, locked: bool = False) -> None:
+    """Add to the used columns of machines, `locked` where the caller holds their rows."""
     used = {place: room for place, room in sorted(work.used.items()) if not room.is_nothing()}
     if not used:
         return
     connection = work.connection
     with_extra = {place: room for place, room in used.items() if room.extra}
-    # Sums of the named extras are read, added up here and written; so those rows are locked first,
-    # and in order with the rest.
-    before = dict(rows_by_key(connection, _LOCK_MACHINES, used)) if with_extra else {}
-    revision = next_revision(connection)
-    _UPDATE_USED.run_many(
-        connection,
-        [
-            {
-                "b_place": place,
-                "b_revision": revision,
-                **{f"b_{n}": v for n, v in zip(USED, room.vector, strict=True)},
-            }
-            for place, room in used.items()
-        ],
-    )
+    # One statement changes its rows in an order of its own; so they are locked first, in ours.
+    # And sums of the named extras are read, added up here and written.
+    ordered = locked or len(used) == 1 or connection.dialect.name == "sqlite"
+    lock = bool(with_extra) or not ordered
+    before = dict(rows_by_key(connection, _LOCK_MACHINES, used)) if lock else {}
+    _ADD_USED.run(connection, [(*room.vector, place) for place, room in used.items()])
     if with_extra:
         after = {place: _sum_text(before[place], room) for place, room in with_extra.items()}
         changes = [{"b_place": place, "b_used_extra": text} for place, text in after.items()]
         _UPDATE_USED_EXTRA.run_many(connection, changes)
 
 
-def _write_usage(work: Work) -> None:
+def write_usage(work: Work) -> None:
+    """Add to what teams are charged."""
     charged = {team: room for team, room in sorted(work.charged.items()) if not room.is_nothing()}
     if not charged:
         return

@@ -52,7 +52,7 @@ def _fill() -> None:
     bind = op.get_bind()
     some = sa.text("SELECT key, body FROM task_spec WHERE key > :last ORDER BY key LIMIT :rows")
     task = sa.table("task", sa.column("key"), *(sa.column(name) for name in _ADDED))
-    values = {name: sa.bindparam(f"b_{name}") for name in _ADDED}
+    values: dict[str, Any] = {name: sa.bindparam(f"b_{name}") for name in _ADDED}
     put = sa.update(task).where(task.c.key == sa.bindparam("b_key")).values(values)
     last = ""
     while rows := bind.execute(some, {"last": last, "rows": _ROWS_AT_ONCE}).all():
