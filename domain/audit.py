@@ -11,8 +11,11 @@ from pydantic import BaseModel, Field
 
 from domain.protocol import PROTOCOL_VERSION, StopOrder
 
+AUDIT_SCHEDULE = "drystone-audit"
+AUDIT_WORKFLOW_ID = "audit"
+"""The schedule adds the instant of each audit."""
 MACHINES_PER_ROLL_MAX = 100
-ATTEMPTS_PER_ROLL_MAX = 5_000
+ATTEMPTS_PER_ROLL_MAX = 2_000
 """More do not fit into one answer: the machines left out are asked again with the next audit."""
 CLUSTERS_PER_AUDIT_MAX = 200
 DIFFERENCES_PER_PAGE_MAX = 1_000

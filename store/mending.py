@@ -151,6 +151,8 @@ def _without_claim(connection: Connection, key: str, now: datetime) -> Mending:
     task = work.tasks.get(key)
     if task is None or task.final or task.phase not in CLAIMED:
         return AGREES
+    if any(number > task.number for number in _open_numbers(connection, key)):
+        return AGREES  # It is the task's number that is wrong: see `_other_number`.
     claim = work.claims.get(attempt_id(key, task.number))
     if claim is None:
         return _made_anew(work, task)
@@ -198,6 +200,11 @@ def _other_number(connection: Connection, key: str, now: datetime) -> Mending:
     closed = ", ".join(str(claim.number) for claim in claims)
     text = f"closed and told to stop: {closed}" if closed else f"number {task.number} is claimed"
     return noted(work, task, task.number, Mended.ASKED if closed else Mended.DONE, text)
+
+
+def _open_numbers(connection: Connection, key: str) -> list[int]:
+    of_task = select(CLAIM.c.number).where(CLAIM.c.key == key)
+    return list(connection.scalars(of_task.where(CLAIM.c.standing == Standing.OPEN.value)))
 
 
 def _stands_as(task: TaskLine, claim: ClaimLine) -> None:
