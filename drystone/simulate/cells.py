@@ -2,12 +2,13 @@
 
 import csv
 import gzip
+import io
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import IO, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from domain.resources import QUANTITY_MAX
 
@@ -102,8 +103,8 @@ class Row:
 
 def rows(path: Path, columns: Columns) -> Iterator[Row]:
     """Every line of a .csv or .csv.gz, in order; InputError for a header or line that is wrong."""
-    with _opened(path) as file:
-        lines = csv.reader(file, strict=True)
+    lines = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    try:
         header = next(lines, None)
         if not header:
             raise InputError(path, None, "is empty: a header is needed")
@@ -116,6 +117,8 @@ def rows(path: Path, columns: Columns) -> Iterator[Row]:
                 raise InputError(path, lines.line_num, message)
             named = {name.strip(): cell.strip() for name, cell in zip(header, cells, strict=True)}
             yield Row(path, lines.line_num, named)
+    except csv.Error as error:
+        raise InputError(path, lines.line_num, str(error)) from error
 
 
 def unique(path: Path, what: str, found: list[T], name_of: Callable[[T], str]) -> list[T]:
@@ -143,14 +146,9 @@ def _check_header(path: Path, header: list[str], columns: Columns) -> None:
         raise InputError(path, 1, f"columns that stand twice: {', '.join(twice)}")
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _text(path: Path) -> str:
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
-                yield file
-        else:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                yield file
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        found = path.read_bytes()
+        return (gzip.decompress(found) if path.suffix == ".gz" else found).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise InputError(path, None, f"cannot be read: {error}") from error

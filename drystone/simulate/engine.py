@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Constraints, LabelTerm, Operator, Spread, Taint, Toleration
+from domain.constraint import Spread, Taint
 from domain.feasibility import never_fits
 from domain.fleet import MachineStanding
 from domain.machine import MachineClass
@@ -17,11 +17,12 @@ from domain.reasons import Reason
 from domain.resources import Resources
 from domain.task import TaskSpec
 from drystone.simulate.records import Amounts, Demand, MachineRow, TaskRow
+from drystone.simulate.rules import constraints_of
 from placement.assign import UNPLACED, assign
 from placement.demand import GPU_MODEL_LABEL, Batch, Shape, shape_for
 from placement.devices import as_bits, named
 from placement.explain import explain
-from placement.feasible import feasible
+from placement.feasible import SETTLED, feasible
 from placement.index import MachineId, MachineIndex
 from placement.policy import DEFAULT_POLICY, POLICIES, Policy
 from placement.round import ROUND_TASKS_MAX
@@ -30,6 +31,8 @@ POLICY_NAMES = tuple(POLICIES)
 DEFAULT_POLICY_NAME = DEFAULT_POLICY.name
 BATCH_MAX = ROUND_TASKS_MAX
 """The most tasks that production looks at in one round."""
+
+MOMENT_BITS = 48
 
 Mask = npt.NDArray[np.bool_]
 
@@ -75,14 +78,16 @@ class Engine:
         self._classes = _classes(machines)
         self.rounds = 0
 
-    def place(self, tasks: Sequence[int]) -> Round:
+    def place(self, tasks: Sequence[int], moment: int) -> Round:
         """One round over these tasks, which stand in the order in which they are served (by band
-        first). What it places holds its room until `leave`."""
+        first). What it places holds its room until `leave`. `moment` seeds the draw among equals:
+        by it and not by the count of rounds, so that a round that places nothing changes nothing.
+        """
         rows = [self._stream[task] for task in tasks]
         batch = Batch.of(
             [self._shape(row.demand) for row in rows], [int(row.demand.band) for row in rows]
         )
-        seed = (self._seed << 32) + self.rounds
+        seed = (self._seed << MOMENT_BITS) + moment
         self.rounds += 1
         done = assign(self._index, batch, self._policy, seed)
         why = {code: explain(self._index, batch.shapes[code]).reason for code in done.waiting}
@@ -123,6 +128,12 @@ class Engine:
         mask: Mask = everywhere[self._slots]
         return mask
 
+    def may_use(self, demand: Demand) -> Mask:
+        """By machine, whether its rules (all but room and neighbours) let it run there."""
+        everywhere = feasible(self._index, self._shape(demand), self._index.everywhere, SETTLED)
+        mask: Mask = everywhere[self._slots]
+        return mask
+
     def machine_id(self, machine: int) -> str:
         """As the file names it."""
         return self._machines[machine].id
@@ -143,24 +154,6 @@ class Engine:
                 )
             self._shape_by_object[id(demand)] = shape
         return shape
-
-
-def constraints_of(demand: Demand, spread: Spread) -> Constraints:
-    """The rules of a demand in the engine's words; pydantic's ValidationError where there are none
-    such."""
-    labels = [LabelTerm(key=key, values=(value,)) for key, value in demand.labels]
-    if demand.gpu_models:
-        term = LabelTerm(key=GPU_MODEL_LABEL, operator=Operator.IN, values=demand.gpu_models)
-        labels.append(term)
-    return Constraints(
-        clusters=demand.clusters,
-        zones=demand.zones,
-        labels=tuple(labels),
-        tolerations=tuple(Toleration(key=key, value=value) for key, value in demand.tolerations),
-        service=demand.service or None,
-        max_per_machine=demand.max_per_machine or None,
-        spread=spread if demand.service else Spread.NONE,
-    )
 
 
 def _standing(one: MachineRow) -> MachineStanding:

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from domain.constraint import TaintEffect
 from domain.priority import Band
 from drystone.simulate.cells import Columns, Row, rows, unique
 from drystone.simulate.records import DEVICE_MILLI, Amounts, Demand, MachineRow, TaskRow
+from drystone.simulate.rules import constraints_of
 
 RESERVED = ("reserved_cpu_milli", "reserved_memory_mib", "reserved_disk_mib", "reserved_net_mbps")
 MACHINES = Columns(
@@ -73,12 +76,23 @@ def read_tasks(path: Path, form: "Format") -> list[TaskRow]:
     found: list[TaskRow] = []
     for row in rows(path, form.task_columns):
         asked = tuple(cell for name, cell in row.cells.items() if name not in apart)
-        demand = known.get(asked) or known.setdefault(asked, form.demand(row))
+        demand = known.get(asked)
+        if demand is None:
+            demand = known[asked] = form.demand(row)
+            _check_rules(row, demand)
         submit_ms, duration_ms = form.submitted(row)
         if found and (found[0].submit_ms is None) != (submit_ms is None):
             row.fail(f"{form.times[0]} must be given for all tasks or for none")
         found.append(TaskRow(row.needed(form.task_id), demand, submit_ms, duration_ms))
     return unique(path, "task", found, lambda one: one.id)
+
+
+def _check_rules(row: Row, demand: Demand) -> None:
+    try:
+        constraints_of(demand)
+    except ValidationError as error:
+        first = error.errors()[0]
+        row.fail(f"{first['loc'][0] if first['loc'] else 'rules'}: {first['msg']}")
 
 
 def _machine(row: Row) -> MachineRow:

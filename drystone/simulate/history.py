@@ -56,10 +56,10 @@ class History:
                 self.used_over_time[column] += used * passed
         self.now = now
 
-    def note(self, at: int, waiting: int) -> None:
-        """Keep a point, if it is its turn."""
+    def note(self, at: int, waiting: int, *, last: bool = False) -> None:
+        """Keep a point, if it is its turn or the last."""
         self._noted += 1
-        if self._noted % self._every:
+        if self._noted % self._every and not last:
             return
         self.points.append(Point(at, tuple(self.accounts.used), waiting))
         if len(self.points) > POINTS_MAX:

@@ -57,7 +57,7 @@ def _draw(panel: "Axes", history: History, *, timed: bool) -> None:
     looked = [look.at / unit for look in history.looks]
     for name in (*MEASURED, FRAGMENTED):
         lost = [100 * look.stranded.get(name, 0.0) for look in history.looks]
-        if any(lost):
+        if any(lost) and len(lost) > 1:
             panel.plot(looked, lost, linestyle=":", label=f"{name} stranded")
     panel.set_ylabel("% of capacity")
     panel.set_ylim(0, 105)
@@ -66,5 +66,5 @@ def _draw(panel: "Axes", history: History, *, timed: bool) -> None:
         waiting = [point.waiting for point in history.points]
         behind.fill_between(along, waiting, step="post", alpha=0.2, color="grey")
         behind.set_ylabel("tasks that wait")
-        behind.set_ylim(bottom=0)
+        behind.set_ylim(0, max(1, 1.05 * max(waiting)))
     panel.legend(loc="upper left", fontsize="small")

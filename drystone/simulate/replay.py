@@ -73,7 +73,7 @@ class Replay:
         step = -(-len(self._stream) // LOOKS)
         for batch in _batches(self._stream, self._batch):
             asked = [task for task in batch if id(self._stream[task].demand) not in refused]
-            done = self._engine.place(asked) if asked else Round([], {})
+            done = self._engine.place(asked, batch.start) if asked else Round([], {})
             for task, reason in done.refused.items():
                 refused.setdefault(id(self._stream[task].demand), reason)
             placed = {one.task: one for one in done.placed}
@@ -82,7 +82,7 @@ class Replay:
                     self._place(placed[task], now=0)
                 else:
                     self._leave_out(task, refused[id(self._stream[task].demand)])
-                self._history.note(task + 1, 0)
+                self._history.note(task + 1, 0, last=task + 1 == len(self._stream))
             self._look(batch.stop, step)
             self._tell(len(batch))
         self._look(len(self._stream), 0)
@@ -105,7 +105,8 @@ class Replay:
                 self._arrive(task, waiting)
             while self._ask(waiting, endings, refused, now):
                 self._end(endings, now, waiting)
-            self._history.note(now, len(waiting))
+            over = not endings and arrivals.next_ms is None
+            self._history.note(now, len(waiting), last=over)
         for task in waiting.all():
             self._leave_out(task, refused[id(self._stream[task].demand)])
             self._tell(1)
@@ -144,7 +145,7 @@ class Replay:
         if not asked:
             return False
         cut = len(asked) == self._batch
-        done = self._engine.place(asked)
+        done = self._engine.place(asked, now)
         for one in done.placed:
             self._place(one, now)
             self._waited_ms.append(now - self._arrival(one.task))

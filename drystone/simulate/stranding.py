@@ -42,8 +42,9 @@ class Typical:
 
 
 def stranded(engine: Engine, accounts: Accounts, typical: Typical) -> Mapping[str, float]:
-    """Per resource, the share of the fleet's capacity that is free on machines which cannot take
-    one more typical task, averaged over the typical tasks that ask for the resource.
+    """Per resource, the share of the fleet's capacity that is free on machines which have no room
+    for one more typical task though they meet its rules, averaged over the typical tasks that ask
+    for the resource. Of GPUs, also what is left on devices too full for the task.
 
     `fragmented_gpu` follows Weng et al. (USENIX ATC 2023): over all typical tasks, the GPU share
     that is idle on machines which cannot take the task (or that it does not want), or on devices
@@ -58,14 +59,14 @@ def stranded(engine: Engine, accounts: Accounts, typical: Typical) -> Mapping[st
     fragmented = 0.0
     for demand, share in typical.shares:
         useless = ~engine.could_hold(demand)
+        full = useless & engine.may_use(demand)
         asks = np.array(asked(demand)) > 0
         weight += share * asks
-        lost += share * asks * free[useless].sum(axis=0)
+        lost += share * asks * free[full].sum(axis=0)
         wasted = _unusable(devices, demand)
         wasted[useless] = devices[useless].sum(axis=1)
         fragmented += share * float(wasted.sum())
         if demand.gpu_total_milli:
-            # Of GPUs, also what is left on devices too full for the task.
             lost[GPU] += share * float(wasted[~useless].sum())
     found = {
         name: float(lost[column] / weight[column] / accounts.capacity[column])
