@@ -22,12 +22,24 @@ from store.cooldowns import cooling
 from store.fleet import fleet, fleet_changes
 from store.session import reading
 from store.verdicts import record_verdicts
-from store.waiting import expired, next_due, pending
+from store.waiting import ShapeSpecs, expired, next_due, pending
 
 EXPIRED_TOLD_MAX = 1_000
 """Overdue rows told in one round; the others in the next."""
 SHAPES_PASSED_MAX = 1_000
 """Shapes without a machine that one sweep passes over, before it begins again at the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a round has read: rows that wait, and who must not be offered what."""
+
+    tasks: Sequence[PendingTask]
+    full: bool
+    """More rows may wait than were read."""
+    cooling: Mapping[str, frozenset[str]]
+    expired: tuple[str, ...]
+    read_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +87,53 @@ class PartitionRounds:
     compared_at: datetime | None = None
     passed: set[str] = field(default_factory=set)
     """Shapes that found no machine in this sweep."""
+    specs: ShapeSpecs = field(default_factory=ShapeSpecs)
 
     def solve(self, now: datetime, seed: int) -> Solved:
         """Read what waits and what there is; decide."""
+        return self.decide(self.load(now), seed)
+
+    def load(self, now: datetime) -> Loaded:
+        """Bring the index up to date, and read the rows of this round."""
         tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
         with reading(self.engine) as connection:
             self._refresh(connection, now)
-            tasks = pending(connection, self.partition, now, tasks_max, self.passed)
+            tasks = pending(connection, self.partition, now, tasks_max, self.passed, self.specs)
             overdue = expired(connection, self.partition, now, EXPIRED_TOLD_MAX)
             cool = _by_shape(cooling(connection, now))
-        result = place(self.index, tasks, DEFAULT_POLICY, seed, cooling=cool)
+        full = len(tasks) >= tasks_max
+        return Loaded(tasks, full, cool, expired=tuple(overdue), read_at=now)
+
+    def decide(self, loaded: Loaded, seed: int) -> Solved:
+        """Place what was read, and take the room on the index."""
+        result = place(self.index, loaded.tasks, DEFAULT_POLICY, seed, cooling=loaded.cooling)
         return Solved(
-            tasks={task.key: task for task in tasks},
+            tasks={task.key: task for task in loaded.tasks},
             result=result,
-            more=self._sweep(tasks, result, full=len(tasks) >= tasks_max),
-            expired=tuple(overdue),
-            read_at=now,
+            more=self._sweep(loaded.tasks, result, full=loaded.full),
+            expired=loaded.expired,
+            read_at=loaded.read_at,
         )
 
     def commit(
         self, connection: Connection, solved: Solved, wakes: int | None, now: datetime
     ) -> Committed:
         """Claim what was decided, write the verdicts; sleep unless `wakes` is None or has moved."""
-        claimed = claim(connection, self.partition, solved.result.placed, now)
+        return self.conclude(connection, solved, self.claim(connection, solved, now), wakes, now)
+
+    def claim(self, connection: Connection, solved: Solved, now: datetime) -> list[ClaimResult]:
+        """Claim what was decided."""
+        return claim(connection, self.partition, solved.result.placed, now)
+
+    def conclude(
+        self,
+        connection: Connection,
+        solved: Solved,
+        claimed: Sequence[ClaimResult],
+        wakes: int | None,
+        now: datetime,
+    ) -> Committed:
+        """Say why the others wait; sleep, where nothing is left to do."""
         lost = [one.key for one in claimed if one.number is None]
         verdicts = {**solved.result.verdicts, **dict.fromkeys(lost, _LOST)}
         record_verdicts(connection, verdicts, now)

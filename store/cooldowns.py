@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, select
 
 from store.dialects import upsert
 from store.mapping import micros
@@ -21,19 +21,12 @@ _SECOND = 1_000_000
 _COOLING = Prepared(
     select(COOLDOWN.c.cluster, COOLDOWN.c.shape).where(COOLDOWN.c.until > bindparam("now"))
 )
-_NEXT_END = Prepared(select(func.min(COOLDOWN.c.until)).where(COOLDOWN.c.until > bindparam("now")))
 
 
 def cooling(connection: Connection, now: datetime) -> set[tuple[str, str]]:
     """Cluster and shape of every cool-down that has not ended."""
     rows = _COOLING.rows(connection, {"now": micros(now)})
     return {(row.cluster, row.shape) for row in rows}
-
-
-def next_end(connection: Connection, now: datetime) -> int | None:
-    """When the next cool-down ends: room for whoever waits."""
-    end: int | None = _NEXT_END.scalar(connection, {"now": micros(now)})
-    return end
 
 
 def count_refusals(connection: Connection, refused: Sequence[tuple[str, str]], now: int) -> None:

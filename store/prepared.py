@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Boolean, ColumnElement, Connection, bindparam
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
+
+from store.session import translated
 
 KEYS = "keys"
 """The parameter of `one_of`: a sequence of texts or numbers."""
@@ -107,7 +108,7 @@ class Prepared:
         try:
             cursor.executemany(compiled.sql, values)
         except connection.dialect.loaded_dbapi.Error as error:
-            raise _translated(connection, compiled.sql, error) from error
+            raise translated(connection, compiled.sql, error) from error
         changed: int = cursor.rowcount
         cursor.close()
         return changed
@@ -124,7 +125,7 @@ class Prepared:
             else:
                 cursor.executemany(compiled.sql, rows)
         except connection.dialect.loaded_dbapi.Error as error:
-            raise _translated(connection, compiled.sql, error) from error
+            raise translated(connection, compiled.sql, error) from error
         cursor.close()
 
     def _execute(self, connection: Connection, compiled: _Compiled, params: Params) -> Any:
@@ -132,7 +133,7 @@ class Prepared:
         try:
             cursor.execute(compiled.sql, compiled.params(params))
         except connection.dialect.loaded_dbapi.Error as error:
-            raise _translated(connection, compiled.sql, error) from error
+            raise translated(connection, compiled.sql, error) from error
         return cursor
 
     def _for(self, connection: Connection) -> _Compiled:
@@ -160,9 +161,3 @@ def _row_maker(names: Sequence[str]) -> Callable[[Iterable[Any]], Any] | None:
     row: Any = namedtuple("row", list(names), rename=True)  # type: ignore[misc]  # noqa: PYI024
     make: Callable[[Iterable[Any]], Any] = row._make
     return make
-
-
-def _translated(connection: Connection, sql: str, error: Exception) -> BaseException:
-    """As SQLAlchemy would have raised it."""
-    dialect = connection.dialect
-    return DBAPIError.instance(sql, None, error, dialect.loaded_dbapi.Error, dialect=dialect)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 from sqlmodel import SQLModel
 
@@ -104,4 +105,19 @@ def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads first and writes later fails at once when another has
     # written meanwhile, without waiting; so whoever may write says so at the start.
     reads = connection.get_execution_options().get(_READING, False)
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+    _say(connection, "BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _say(connection: Connection, statement: str) -> None:
+    """Past SQLAlchemy, whose preparations for one word cost several times the word."""
+    driver: Any = connection.connection.dbapi_connection
+    try:
+        driver.execute(statement)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise translated(connection, statement, error) from error
+
+
+def translated(connection: Connection, sql: str, error: Exception) -> BaseException:
+    """A driver's error as SQLAlchemy would have raised it."""
+    dialect = connection.dialect
+    return DBAPIError.instance(sql, None, error, dialect.loaded_dbapi.Error, dialect=dialect)

@@ -2,24 +2,23 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, exists, func, select
 
 from domain.fleet import PendingTask
 from domain.priority import Band
 from domain.task import TaskSpec
-from store.cooldowns import next_end
 from store.mapping import instant, micros, read_spec
 from store.prepared import KEYS, Prepared, one_of
-from store.tables import PENDING, SPEC, TASK
+from store.tables import COOLDOWN, PENDING, SPEC, TASK
+
+SPECS_KEPT_MAX = 20_000
+_BANDS = {int(band): band for band in Band}
 
 _MINE = TASK.c.partition == bindparam("partition")
 _DUE = (
-    select(
-        *(TASK.c.key, TASK.c.team, TASK.c.band, TASK.c.enqueued_at, TASK.c.number, TASK.c.shape),
-        SPEC.c.body,
-    )
-    .join(SPEC, SPEC.c.key == TASK.c.key)
+    select(TASK.c.key, TASK.c.team, TASK.c.band, TASK.c.enqueued_at, TASK.c.number, TASK.c.shape)
     .where(_MINE)
     .where(PENDING)
     # The sum keeps the planner from the index by instant: it would sort the whole queue each time.
@@ -38,21 +37,60 @@ _OVERDUE = Prepared(
     .order_by(TASK.c.not_after)
     .limit(bindparam("limit"))
 )
-_NEXT_START = Prepared(
+_NEXT_START = (
     select(func.min(TASK.c.not_before))
     .where(_MINE)
     .where(PENDING)
     .where(TASK.c.not_before > bindparam("now"))
 )
-_NEXT_END = Prepared(
+_NEXT_END = (
     select(func.min(TASK.c.not_after))
     .where(_MINE)
     .where(PENDING)
     .where(TASK.c.not_after.is_not(None))
     .where(TASK.c.not_after > bindparam("now"))
 )
+# A cool-down that ends is of interest only to those who wait.
+_COOL_END = (
+    select(func.min(COOLDOWN.c.until))
+    .where(COOLDOWN.c.until > bindparam("now"))
+    .where(exists().where(_MINE).where(PENDING))
+)
+_NEXT = Prepared(
+    select(
+        _NEXT_START.scalar_subquery().label("start"),
+        _NEXT_END.scalar_subquery().label("end"),
+        _COOL_END.scalar_subquery().label("cool"),
+    )
+)
 _WAITING = Prepared(select(func.count()).select_from(TASK).where(_MINE).where(PENDING))
 _SPECS = Prepared(select(SPEC.c.key, SPEC.c.body).where(one_of(SPEC.c.key)))
+
+
+class ShapeSpecs:
+    """One specification of each team and shape, for placement sees no more of a task than that.
+
+    Bounded: when it is full it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], TaskSpec] = {}
+
+    def of(self, connection: Connection, rows: Sequence[Any]) -> dict[tuple[str, str], TaskSpec]:
+        """By team and shape, at least those of these rows."""
+        missing: dict[tuple[str, str], str] = {}
+        for row in rows:
+            kind = (row.team, row.shape)
+            if kind not in self._known:
+                missing.setdefault(kind, row.key)
+        if missing:
+            if len(self._known) + len(missing) > SPECS_KEPT_MAX:
+                self._known = {}
+                missing = {(row.team, row.shape): row.key for row in rows}
+            found = _SPECS.rows(connection, {KEYS: sorted(missing.values())})
+            bodies = {row.key: row.body for row in found}
+            self._known |= {kind: read_spec(bodies[key]) for kind, key in missing.items()}
+        return self._known
 
 
 def pending(
@@ -61,26 +99,22 @@ def pending(
     now: datetime,
     limit: int,
     without: Collection[str] = (),
+    specs: ShapeSpecs | None = None,
 ) -> list[PendingTask]:
     """Rows that may have a machine now, the more important first, then the older.
 
-    Rows of the shapes in `without` are left out.
+    Rows of the shapes in `without` are left out. What `specs` knows is not read again.
     """
     asked: dict[str, object] = {"partition": partition, "now": micros(now), "limit": limit}
     if without:
         asked["without"] = sorted(without)
-    rows = connection.execute(_DUE_WITHOUT, asked) if without else _DUE_NOW.rows(connection, asked)
+        rows: Sequence[Any] = connection.execute(_DUE_WITHOUT, asked).all()
+    else:
+        rows = _DUE_NOW.rows(connection, asked)
+    known = (specs or ShapeSpecs()).of(connection, rows)
     return [
-        PendingTask(
-            key=row.key,
-            team=row.team,
-            band=Band(row.band),
-            enqueued_at=instant(row.enqueued_at),
-            number=row.number,
-            shape=row.shape,
-            spec=read_spec(row.body),
-        )
-        for row in rows
+        PendingTask(key, team, _BANDS[band], instant(at), number, shape, known[team, shape])
+        for key, team, band, at, number, shape in rows
     ]
 
 
@@ -95,22 +129,11 @@ def next_due(connection: Connection, partition: int, now: datetime) -> datetime 
 
     Give it the instant with which the last round read: what fell due since is then not forgotten.
     """
-    asked = {"partition": partition, "now": micros(now)}
-    instants = [_NEXT_START.scalar(connection, asked), _NEXT_END.scalar(connection, asked)]
-    if waiting_count(connection, partition):
-        instants.append(next_end(connection, now))
-    known = [at for at in instants if at is not None]
+    (row,) = _NEXT.rows(connection, {"partition": partition, "now": micros(now)})
+    known = [at for at in row if at is not None]
     return instant(min(known)) if known else None
 
 
 def waiting_count(connection: Connection, partition: int) -> int:
     """How many rows wait, due or not."""
     return int(_WAITING.scalar(connection, {"partition": partition}) or 0)
-
-
-def specs(connection: Connection, keys: Sequence[str]) -> dict[str, TaskSpec]:
-    """What these tasks asked for."""
-    if not keys:
-        return {}
-    rows = _SPECS.rows(connection, {KEYS: sorted(keys)})
-    return {row.key: read_spec(row.body) for row in rows}
