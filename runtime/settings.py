@@ -132,6 +132,9 @@ class LeaseSettings(_Part):
     loss_tasks_per_s: Count = 50
     brake_clusters: Count = 2
     brake_percent: Percent = 20
+    # Audits begin so often; what one agent's list shows is looked at again after the second time.
+    audit_interval_s: Seconds = 300
+    audit_look_again_s: Seconds = 5
 
     @model_validator(mode="after")
     def _silence_is_noticed_before_the_lease_ends(self) -> Self:

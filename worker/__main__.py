@@ -20,11 +20,13 @@ from temporalio.client import Client
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
+from domain.misfit import told
 from runtime.settings import Settings
 from runtime.telemetry import logger, set_up_logging
 from runtime.temporal import connect, register_search_attributes
 from store.schema import migrate
 from store.session import open_engine
+from worker.schedule import keep_audit_schedule
 from worker.wiring import wired
 
 TRY_AGAIN_S_MAX = 5
@@ -42,7 +44,7 @@ def main() -> int:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        print(f"drystone worker: settings: {error}", file=sys.stderr)
+        print(f"drystone worker: settings: {told(error)}", file=sys.stderr)
         return 2
     set_up_logging(settings, "worker")
     try:
@@ -79,6 +81,7 @@ async def serve(settings: Settings) -> None:
     async def connected() -> Client:
         client = await connect(settings, runtime=runtime)
         await register_search_attributes(client)
+        await keep_audit_schedule(client, settings)
         return client
 
     try:

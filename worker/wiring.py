@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
+from activities.audit import Audits
 from activities.clusters import Clusters
 from activities.ledger import Ledger
 from activities.losses import Losses
@@ -18,16 +19,17 @@ from activities.placement import Placement, brings_work
 from activities.writer import LedgerWriter
 from domain.claims import LedgerOperation
 from domain.ids import WORKFLOW_QUEUE
-from domain.supervision import LeaseTerms
+from domain.supervision import BrakeTerms, LeaseTerms
 from runtime.settings import LeaseSettings, Settings
 from store import ledger
 from store.ledger import Applied
+from workflows.audit import AuditWorkflow
 from workflows.cluster import ClusterWorkflow
 from workflows.floor import FloorWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import TaskWorkflow
 
-WORKFLOWS = (TaskWorkflow, PlacementWorkflow, ClusterWorkflow, FloorWorkflow)
+WORKFLOWS = (TaskWorkflow, PlacementWorkflow, ClusterWorkflow, AuditWorkflow, FloorWorkflow)
 WORKFLOW_TASKS_MAX = 100
 ACTIVITIES_MAX = 100
 LOCAL_ACTIVITIES_MAX = 500
@@ -62,7 +64,8 @@ async def wired(settings: Settings, client: Client, engine: Engine) -> AsyncIter
     placement = Placement(settings, engine, writer, notices)
     writer.start()
     try:
-        yield Wired(worker_of(settings, client, writer, notices, placement), notices)
+        audits = Audits(engine, writer, notices, settings.audit_look_again_s)
+        yield Wired(worker_of(settings, client, writer, notices, placement, audits), notices)
         await notices.drain()
     finally:
         await asyncio.to_thread(writer.stop)
@@ -74,11 +77,19 @@ def worker_of(
     writer: LedgerWriter,
     notices: Notices,
     placement: Placement,
+    audits: Audits,
 ) -> Worker:
     """The Temporal worker; not running yet."""
     tasks = Ledger(writer)
     losses = Losses(writer, notices, settings.loss_page_tasks, settings.loss_tasks_per_s)
-    clusters = Clusters(terms_of(settings), settings.offer_deadline_s, writer, notices, losses)
+    clusters = Clusters(
+        terms_of(settings),
+        settings.offer_deadline_s,
+        writer,
+        notices,
+        losses,
+        BrakeTerms(clusters=settings.brake_clusters, percent=settings.brake_percent),
+    )
     return Worker(
         client,
         task_queue=WORKFLOW_QUEUE,
@@ -89,6 +100,7 @@ def worker_of(
             placement.close_gone,
             clusters.cluster_ledger,
             clusters.page_loss,
+            audits.audit_ledger,
         ],
         max_cached_workflows=settings.cached_workflows,
         max_concurrent_workflow_tasks=WORKFLOW_TASKS_MAX,

@@ -61,7 +61,7 @@ class Plant:
 @asynccontextmanager
 async def running_plant(client: Client, folder: Path, **settings: Any) -> AsyncIterator[Plant]:
     """One worker on a fresh ledger."""
-    chosen = Settings(data_dir=folder, **settings)
+    chosen = Settings(data_dir=folder, **{"audit_look_again_s": 0.2, **settings})
     engine = open_engine(chosen.database_url)
     migrate(engine)
     try:

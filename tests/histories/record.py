@@ -21,13 +21,14 @@ from temporalio.testing import WorkflowEnvironment
 
 from domain.attempt import Ending, EndKind, Phase, StopCause
 from domain.ids import cluster_workflow_id
-from domain.protocol import Cancel, TaskEnvelope
+from domain.protocol import Cancel, LiftBrake, TaskEnvelope
 from domain.reasons import Reason
 from runtime.temporal import SEARCH_ATTRIBUTES, plugin, temporal_binary
 from store.orders import request_stop
 from store.session import transaction
 from tests.activities.agents import TinyAgent, exited
 from tests.activities.plants import Handle, Plant, running_plant
+from tests.activities.test_audit import audit_begun, count_told, damage, runs_unclaimed
 from tests.activities.test_mishaps import in_phase, in_turn, key_of, reset
 from tests.workflows.fakes import eventually
 
@@ -292,12 +293,37 @@ async def record_rollover() -> None:
                     await save(client, "cluster", "continued_last_run", cluster, None)
 
 
+async def record_audits() -> None:
+    """One that asks nobody, one that asks an agent twice; and a brake lifted for machines."""
+    async with server() as client:
+        with tempfile.TemporaryDirectory() as folder:
+            async with running_plant(client, Path(folder)) as plant:
+                async with plant.agent(decide=lambda _offer: None) as agent:
+                    quiet = await audit_begun(plant)
+                    await quiet.result()
+                    await save(client, "audit", "quiet", quiet.id, None)
+                    await runs_unclaimed(plant, agent)
+                    damage(plant, "UPDATE claim SET claimed_at = 0, to_deliver = 0")
+                    await count_told(plant, agent)
+                    asking = await audit_begun(plant)
+                    await asking.result()
+                    await save(client, "audit", "asks_twice", asking.id, None)
+                    agent.braked = True
+                    await agent.tell(LiftBrake(brake="machines", by="ann", at=datetime.now(UTC)))
+                    await eventually(lambda: not agent.braked, "lifted")
+                    await agent.tell(LiftBrake(brake="clusters", by="ann", at=datetime.now(UTC)))
+                    cluster = cluster_workflow_id(agent.cluster)
+                    await save(client, "cluster", "brake_lifted", cluster, None)
+
+
 async def main(names: set[str]) -> None:
     await record_tasks(names)
     if not names or "loss" in names:
         await record_loss()
     if not names or "rollover" in names:
         await record_rollover()
+    if not names or "audits" in names:
+        await record_audits()
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ from domain.ids import task_workflow_id
 from domain.protocol import TaskEnvelope, TaskMessage
 from domain.task import SubmitTask
 from runtime.temporal import SEARCH_ATTRIBUTES, plugin, temporal_binary
-from tests.workflows.fakes import FakeClusterLedger, FakeLedger, FakeRounds, eventually
+from tests.workflows.fakes import FakeAudits, FakeClusterLedger, FakeLedger, FakeRounds, eventually
+from workflows.audit import AuditWorkflow
 from workflows.cluster import ClusterWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import TaskWorkflow
 
-WORKFLOWS = [TaskWorkflow, PlacementWorkflow, ClusterWorkflow]
+WORKFLOWS = [TaskWorkflow, PlacementWorkflow, ClusterWorkflow, AuditWorkflow]
 ROLLING_EVENTS = 30
 TaskHandle = WorkflowHandle[TaskWorkflow, Outcome]
 
@@ -36,6 +37,7 @@ class Stage:
     ledger: FakeLedger = field(default_factory=FakeLedger)
     rounds: FakeRounds = field(default_factory=FakeRounds)
     clusters: FakeClusterLedger = field(default_factory=FakeClusterLedger)
+    audits: FakeAudits = field(default_factory=FakeAudits)
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[None]:
@@ -50,6 +52,7 @@ class Stage:
                 self.rounds.close_gone,
                 self.clusters.cluster_ledger,
                 self.clusters.page_loss,
+                self.audits.audit_ledger,
             ],
         )
         async with worker:

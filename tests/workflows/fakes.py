@@ -6,7 +6,17 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
-from domain.audit import LiftAnswer, LiftMachines, Roll, RollAnswer, RollCall
+from domain.audit import (
+    AuditAnswer,
+    AuditOperation,
+    Conclude,
+    Concluded,
+    LiftAnswer,
+    LiftMachines,
+    Roll,
+    RollAnswer,
+    RollCall,
+)
 from domain.claims import (
     Enqueue,
     Enqueued,
@@ -43,7 +53,7 @@ from domain.supervision import (
     PageLoss,
     Reach,
 )
-from workflows.ports import AgentPort, ClusterPort, LedgerPort, PlacementPort
+from workflows.ports import AgentPort, AuditPort, ClusterPort, LedgerPort, PlacementPort
 
 WAIT_S_MAX = 60
 
@@ -185,12 +195,28 @@ class FakeClusterLedger(Recorded, ClusterPort):
         return [one.kind for one in self.asked]
 
 
+class FakeAudits(Recorded, AuditPort):
+    """Answers in the order laid out; every audit may be concluded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[AuditAnswer] = []
+
+    @activity.defn
+    async def audit_ledger(self, operation: AuditOperation) -> AuditAnswer:
+        self.asked.append(operation)
+        if isinstance(operation, Conclude):
+            return Concluded(run=operation.run)
+        return self.answers.pop(0)
+
+
 class FakeAgent(Recorded, AgentPort):
     """Takes every grant; answers every order as `answer_with` says."""
 
     def __init__(self, instance: str = "a1") -> None:
         super().__init__()
         self.instance = instance
+        self.away_from = ""
 
     @activity.defn
     async def deliver(self, delivery: Delivery) -> DeliveryAnswer:
@@ -204,6 +230,8 @@ class FakeAgent(Recorded, AgentPort):
 
     @activity.defn
     async def roll_call(self, call: RollCall) -> RollAnswer:
+        if self.away_from == call.cluster:
+            raise ConnectionError("this agent is away")
         self.asked.append(call)
         rolls = tuple(Roll(machine=name, attempts=()) for name in call.machines)
         return RollAnswer(instance=self.instance, epoch=1, rolls=rolls)

@@ -31,7 +31,8 @@ PATHS = {
         "continued_first_run",
         "continued_last_run",
     },
-    "cluster": {"deliveries", "silent_then_fenced", "continued_last_run"},
+    "cluster": {"deliveries", "silent_then_fenced", "continued_last_run", "brake_lifted"},
+    "audit": {"quiet", "asks_twice"},
     "placement": {"rounds"},
 }
 

@@ -7,11 +7,14 @@ from temporalio import activity
 
 import workflows.attributes
 import workflows.ports
+from activities.audit import Audits
 from activities.clusters import Clusters
 from activities.ledger import Ledger
 from activities.placement import Placement
+from agent.link import AgentActivities
 from runtime.temporal import SEARCH_ATTRIBUTES
-from tests.workflows.fakes import FakeAgent, FakeClusterLedger, FakeLedger, FakeRounds
+from tests.activities.agents import TinyAgent
+from tests.workflows.fakes import FakeAgent, FakeAudits, FakeClusterLedger, FakeLedger, FakeRounds
 from workflows.cluster import ClusterWorkflow
 from workflows.placement import PlacementWorkflow
 from workflows.task import TaskWorkflow
@@ -21,8 +24,10 @@ PORTS = [
     workflows.ports.PlacementPort,
     workflows.ports.ClusterPort,
     workflows.ports.AgentPort,
+    workflows.ports.AuditPort,
 ]
-BODIES = [Ledger, Placement, Clusters, FakeLedger, FakeRounds, FakeClusterLedger, FakeAgent]
+BODIES = [Ledger, Placement, Clusters, Audits, AgentActivities]
+FAKES = [FakeLedger, FakeRounds, FakeClusterLedger, FakeAudits, FakeAgent, TinyAgent]
 
 
 def methods(port: type) -> dict[str, str]:
@@ -35,7 +40,7 @@ def methods(port: type) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", [*BODIES, *FAKES])
 def test_a_body_registers_every_method_of_its_port_under_the_same_name(body: type) -> None:
     (port,) = [port for port in PORTS if issubclass(body, port)]
     assert methods(body) == methods(port)
