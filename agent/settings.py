@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.admission import Terms
 from domain.ids import Name
+from domain.misfit import told
 from runtime.settings import Settings
 
 TOKEN_VARIABLE = "DRYSTONE_KEEPER_TOKEN"  # noqa: S105 (the name of a variable)
@@ -57,7 +58,7 @@ def read_options(words: Sequence[str], environment: Mapping[str, str]) -> Option
         runtime = Settings(**{name: value for name, value in named.items() if value is not None})
         TypeAdapter(Name).validate_python(runtime.cluster)
     except ValidationError as error:
-        parser.error("; ".join(f"{_place(e['loc'])}{e['msg']}" for e in error.errors()))
+        parser.error(told(error, {"": "--cluster"}))
     listen = _default_listen(runtime) if given.listen is None else given.listen
     if listen and not _is_address(listen):
         parser.error(f"--listen {listen!r}: give NAME:PORT, or an empty text for no TCP")
@@ -95,10 +96,6 @@ def _default_listen(runtime: Settings) -> str:
 def _is_address(text: str) -> bool:
     name, _, port = text.rpartition(":")
     return bool(name) and port.isdecimal() and int(port) <= 65_535
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    return f"{loc[0]}: " if loc else "--cluster: "
 
 
 def _ms(seconds: float) -> int:

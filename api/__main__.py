@@ -1,6 +1,8 @@
 """`python -m api`: reads the settings and serves the REST API until told to stop."""
 
 import argparse
+import signal
+import socket
 import sys
 from typing import Any
 
@@ -8,11 +10,25 @@ import uvicorn
 from pydantic import ValidationError
 
 from api.app import create_app
+from api.closing import Closing
+from domain.misfit import told
 from runtime.settings import Settings
 from runtime.telemetry import logger, set_up_logging
 
 STOP_S_MAX = 5
 BACKLOG = 2_048
+
+
+class _Server(uvicorn.Server):
+    """Tells the application before it waits for the answers that are still being made."""
+
+    def __init__(self, config: uvicorn.Config, closing: Closing) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.begin()
+        await super().shutdown(sockets)
 
 
 def main() -> int:
@@ -21,13 +37,14 @@ def main() -> int:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        print(f"drystone api: settings: {error}", file=sys.stderr)
+        print(f"drystone api: settings: {told(error)}", file=sys.stderr)
         return 2
     set_up_logging(settings, "api")
     logger().info("api listens", address=settings.api_host, port=settings.api_port)
-    server = uvicorn.Server(
+    closing = Closing()
+    server = _Server(
         uvicorn.Config(
-            create_app(settings),
+            create_app(settings, closing),
             host=settings.api_host,
             port=settings.api_port,
             loop="uvloop",
@@ -37,12 +54,14 @@ def main() -> int:
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=STOP_S_MAX,
-        )
+        ),
+        closing,
     )
+    # uvicorn raises the signal again once it has stopped in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         server.run()
     except KeyboardInterrupt:
-        # uvicorn raises the signal again once it has stopped in order.
         return 0
     return 0 if server.started else 1
 

@@ -1,11 +1,12 @@
 """Follows output over attempts: which attempt is next, when it is complete, when to ask again."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from api.logs import Stream
+from api.closing import STOPPING
+from api.logs import Chunk, Stream
 from api.parts import Parts
+from domain.attempt import EndKind
 from domain.errors import NotFoundError, UnavailableError
 from domain.ids import TaskKey, attempt_id
 from domain.supervision import Reach
@@ -20,6 +21,7 @@ SILENCE_S_MAX = 120.0
 OVER_SILENCE_S_MAX = 15.0
 """The same for the output of an attempt that has ended: an agent's restart is waited for."""
 _SILENT = (Reach.SUSPECT, Reach.FENCED, Reach.CONFIRMED)
+_RAN = (EndKind.EXITED, EndKind.STOPPED)
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,22 @@ class Wanted:
     offset: int = 0
 
 
-async def output(parts: Parts, wanted: Wanted, view: TaskView) -> AsyncIterator[bytes]:
-    """The output in chunks. Refusals come before the first chunk."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Output of one stream of one attempt, or (no stream) the news that the attempt is read now."""
+
+    attempt: int
+    place: str
+    """`<cluster>/<machine>`."""
+    stream: Stream | None = None
+    first: int = 0
+    missing: int = 0
+    """So many bytes before `first` are no longer kept, and were not read in time."""
+    data: bytes = b""
+
+
+async def output(parts: Parts, wanted: Wanted, view: TaskView) -> AsyncIterator[Piece]:
+    """The output in pieces. Refusals come before the first piece."""
     number = wanted.attempt or max(view.number, 1)
     offset = wanted.offset
     while True:
@@ -42,12 +58,13 @@ async def output(parts: Parts, wanted: Wanted, view: TaskView) -> AsyncIterator[
         if attempt is None:
             return
         try:
-            async for data in _of_attempt(parts, wanted, attempt, offset):
-                yield data
+            async for piece in _of_attempt(parts, wanted, attempt, offset):
+                yield piece
         except UnavailableError:
             # What an attempt on a lost machine has said may be lost too; its successor goes on.
             task = await parts.ledger.read(tasks.task, wanted.key)
-            if wanted.attempt is not None or task is None or task.number <= number:
+            final = wanted.attempt is not None or task is None or task.number <= number
+            if final or parts.closing.begun:
                 raise
         if wanted.attempt is not None or not wanted.follow:
             return
@@ -66,28 +83,30 @@ async def _attempt(parts: Parts, wanted: Wanted, number: int) -> AttemptView | N
             return found
         if not wanted.follow:
             raise NotFoundError(f"{wanted.key} has no attempt {number}")
-        await asyncio.sleep(quiet_s)
+        await _pause(parts, quiet_s)
         quiet_s = min(2 * quiet_s, QUIET_S_MAX)
 
 
 async def _of_attempt(
     parts: Parts, wanted: Wanted, attempt: AttemptView, offset: int
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[Piece]:
     offsets = dict.fromkeys(wanted.streams, offset)
-    quiet_s, silent_s = QUIET_S_FIRST, 0.0
-    name = attempt_id(wanted.key, attempt.number)
+    quiet_s, silent_s, told = QUIET_S_FIRST, 0.0, False
     while True:
         # Asked before the output: what is said to have ended writes no more after that.
-        over = not wanted.follow or await _has_ended(parts, wanted.key, attempt.number)
+        seen = await _seen(parts, wanted.key, attempt) if wanted.follow else attempt
+        over = not wanted.follow or seen.ended_at is not None or seen.closed
         came = False
         try:
-            address = await _address(parts, attempt.cluster)
             for stream in list(offsets):
-                chunk = await parts.logs.chunk(address, name, stream, offsets[stream])
+                chunk = await _chunk(parts, wanted.key, seen, stream, offsets[stream])
+                if not told:
+                    told = True
+                    yield Piece(attempt.number, _place(attempt))
                 if chunk.data:
                     came = True
+                    yield _piece(attempt, stream, offsets[stream], chunk)
                     offsets[stream] = chunk.next
-                    yield chunk.data
                 elif chunk.ended or over:
                     del offsets[stream]
             silent_s = 0.0
@@ -98,13 +117,42 @@ async def _of_attempt(
         if not offsets:
             return
         quiet_s = QUIET_S_FIRST if came else min(1.5 * quiet_s, QUIET_S_MAX)
-        if not came:
-            await asyncio.sleep(quiet_s)
+        await _pause(parts, 0.0 if came else quiet_s)
 
 
-async def _has_ended(parts: Parts, key: TaskKey, number: int) -> bool:
+def _piece(attempt: AttemptView, stream: Stream, asked: int, chunk: Chunk) -> Piece:
+    missing = chunk.first - asked
+    return Piece(attempt.number, _place(attempt), stream, chunk.first, missing, chunk.data)
+
+
+def _place(attempt: AttemptView) -> str:
+    return f"{attempt.cluster}/{attempt.machine}"
+
+
+async def _pause(parts: Parts, seconds: float) -> None:
+    """So long; UnavailableError when this process is told to stop meanwhile."""
+    if seconds > 0:
+        await parts.closing.sleep(seconds)
+    if parts.closing.begun:
+        raise UnavailableError(STOPPING)
+
+
+async def _chunk(
+    parts: Parts, key: TaskKey, attempt: AttemptView, stream: Stream, offset: int
+) -> Chunk:
+    address = await _address(parts, attempt.cluster)
+    name = attempt_id(key, attempt.number)
+    chunk = await parts.logs.chunk(address, name, stream, offset)
+    ending = attempt.ending
+    if not chunk.known and ending is not None and ending.kind in _RAN and attempt.started_at:
+        raise NotFoundError(f"the output of attempt {attempt.number} of {key} is no longer kept")
+    return chunk
+
+
+async def _seen(parts: Parts, key: TaskKey, attempt: AttemptView) -> AttemptView:
+    """The attempt as it stands now."""
     attempts = await parts.ledger.read(tasks.attempts, key)
-    return all(a.ended_at is not None or a.closed for a in attempts if a.number == number)
+    return next((a for a in attempts if a.number == attempt.number), attempt)
 
 
 async def _address(parts: Parts, name: str) -> str:

@@ -7,7 +7,12 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    ScheduleOverlapPolicy,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
 from temporalio.common import (
     SearchAttributePair,
     TypedSearchAttributes,
@@ -18,7 +23,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.attempt import Outcome, Phase
-from domain.errors import UnavailableError
+from domain.audit import AUDIT_SCHEDULE
+from domain.errors import BusyError, UnavailableError
 from domain.ids import (
     WORKFLOW_QUEUE,
     cluster_workflow_id,
@@ -162,6 +168,17 @@ class Gateway:
                 raise
         return True
 
+    async def audit_now(self) -> None:
+        """Begin an audit, unless one is under way. UnavailableError while no worker ever ran."""
+        handle = self._client.get_schedule_handle(AUDIT_SCHEDULE)
+        async with self._asking():
+            try:
+                await handle.trigger(overlap=ScheduleOverlapPolicy.SKIP, rpc_timeout=self._limit)
+            except RPCError as error:
+                if is_missing(error):
+                    raise UnavailableError("no worker has made the audit's schedule yet") from error
+                raise
+
     async def until_ended(self, key: str, within_s: float) -> None:
         """Return when the task's workflow has ended, at the latest after `within_s`.
 
@@ -195,7 +212,7 @@ class Gateway:
             async with asyncio.timeout(TURN_S_MAX):
                 await self._turns.acquire()
         except TimeoutError:
-            raise UnavailableError("too many submissions at once") from None
+            raise BusyError("too many submissions at once: nothing was accepted") from None
         try:
             yield
         finally:

@@ -5,6 +5,8 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.alarms import AlarmGauges
+
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
@@ -32,11 +34,13 @@ class Metrics:
         )
         self.machines = Gauge("drystone_machines", "Machines known.", registry=self.registry)
         self.brake = Gauge("drystone_brake", "1 while nothing is replaced.", registry=self.registry)
+        self.alarms = AlarmGauges(self.registry)
 
     def forget_ledger(self) -> None:
         """Rather no number than an old one."""
         self.tasks.clear()
         self.clusters.clear()
+        self.alarms.forget()
 
     def text(self) -> bytes:
         """The exposition format."""

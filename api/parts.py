@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from api.backlog import Backlog
 from api.classes import FleetClasses
+from api.closing import Closing
 from api.gateway import Gateway
 from api.ledger import LedgerReader
 from api.logs import AgentLogs
@@ -23,8 +25,10 @@ class Parts:
     ledger: LedgerReader
     gateway: Gateway
     classes: FleetClasses
+    backlog: Backlog
     logs: AgentLogs
     metrics: Metrics
+    closing: Closing
 
 
 async def parts_of(request: Request) -> Parts:

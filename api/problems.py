@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from domain.errors import (
+    BusyError,
     ConflictError,
     DrystoneError,
     InvalidError,
@@ -19,6 +19,7 @@ from domain.errors import (
     UnavailableError,
 )
 from domain.faces import FieldError, Problem
+from domain.misfit import in_a_line, misfits
 from runtime.telemetry import logger
 
 MEDIA_TYPE = "application/problem+json"
@@ -53,6 +54,7 @@ _STATUS: Sequence[tuple[type[DrystoneError], HTTPStatus]] = (
     (NeverFitsError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnreadableError, HTTPStatus.BAD_REQUEST),
     (InvalidError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 _CODE = {400: "invalid", 404: "not_found", 405: "method_not_allowed", 422: "invalid"}
@@ -63,7 +65,7 @@ def install_problem_handlers(app: FastAPI, retry_after_s: int) -> None:
 
     async def refused(_request: Request, error: Exception) -> Response:
         assert isinstance(error, DrystoneError)
-        return _refusal(error, retry_after_s)
+        return refusal(error, retry_after_s)
 
     app.add_exception_handler(DrystoneError, refused)
     app.add_exception_handler(RequestValidationError, _misfit)
@@ -72,13 +74,8 @@ def install_problem_handlers(app: FastAPI, retry_after_s: int) -> None:
     app.add_exception_handler(Exception, _bug)
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """The document as a response."""
-    shown = {"type": problem.type, **problem.model_dump(mode="json", exclude_defaults=True)}
-    return JSONResponse(shown, problem.status, headers=headers, media_type=MEDIA_TYPE)
-
-
-def _refusal(error: DrystoneError, retry_after_s: int) -> Response:
+def refusal(error: DrystoneError, retry_after_s: int) -> Response:
+    """The document that says this "no"; `Retry-After` where asking again may help."""
     status = next((s for kind, s in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
     problem = Problem(
         title=status.phrase,
@@ -88,31 +85,31 @@ def _refusal(error: DrystoneError, retry_after_s: int) -> Response:
         lost=error.lost if isinstance(error, NeverFitsError) else {},
         task=error.task if isinstance(error, MaybeAcceptedError) else "",
     )
-    again = {"Retry-After": str(retry_after_s)} if isinstance(error, UnavailableError) else None
-    return problem_response(problem, again)
+    helps = isinstance(error, UnavailableError | BusyError)
+    return problem_response(problem, {"Retry-After": str(retry_after_s)} if helps else None)
+
+
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The document as a response."""
+    shown = {"type": problem.type, **problem.model_dump(mode="json", exclude_defaults=True)}
+    return JSONResponse(shown, problem.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 async def _misfit(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError | ValidationError)
-    found = [_field_error(e) for e in error.errors()]
+    found = misfits(error.errors())
     shown = found[:FIELD_ERRORS_MAX]
-    detail = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in shown[:3])
-    if len(found) > 3:
-        detail += f"; and {len(found) - 3} more"
     problem = Problem(
         title="Unprocessable Content",
         status=HTTPStatus.UNPROCESSABLE_ENTITY,
-        detail=_printable(detail, 3 * MESSAGE_CHARS_MAX),
+        detail=_printable(in_a_line(found), 3 * MESSAGE_CHARS_MAX),
         code="invalid",
-        errors=tuple(shown),
+        errors=tuple(
+            FieldError(field=_printable(field), message=_printable(message))
+            for field, message in shown
+        ),
     )
     return problem_response(problem)
-
-
-def _field_error(error: Mapping[str, Any]) -> FieldError:
-    where = [str(part) for part in error.get("loc", ()) if part != "body"]
-    message = str(error.get("msg", "does not fit")).removeprefix("Value error, ")
-    return FieldError(field=_printable(".".join(where)), message=_printable(message))
 
 
 def _printable(text: str, limit: int = MESSAGE_CHARS_MAX) -> str:

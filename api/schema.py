@@ -12,9 +12,10 @@ _REF = "#/components/schemas/{model}"
 _TEXT = {
     400: "Not JSON.",
     404: "Not known.",
-    409: "The key was used before with another body.",
+    409: "The key was used before with another body, or what is said is not so.",
     413: "The body is longer than the limit.",
     422: "Does not fit, or no machine could ever hold it.",
+    429: "More than can be taken now: ask again after Retry-After seconds.",
     503: "Temporal, the ledger or an agent is not there: ask again after Retry-After seconds.",
 }
 SUBMISSION: dict[str, Any] = {

@@ -41,3 +41,15 @@ class UnavailableError(DrystoneError):
     """Something we need (Temporal, the database) cannot be reached now; trying again may help."""
 
     code = "unavailable"
+
+
+class BusyError(DrystoneError):
+    """There is more than can be taken now; nothing was accepted, and asking again will help."""
+
+    code = "busy"
+
+
+class BacklogFullError(BusyError):
+    """So many tasks wait for a machine that no more are taken until some have left."""
+
+    code = "backlog_full"

@@ -1,4 +1,7 @@
-"""Documents of the REST API that its clients read too: pages, explanations, problems."""
+"""Documents of the REST API that its clients read too: pages, explanations, output, problems."""
+
+import base64
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -56,12 +59,41 @@ class Explanation(BaseModel, frozen=True):
     events: tuple[EventView, ...] = ()
 
 
+class OutputPiece(BaseModel, frozen=True):
+    """A line of framed output: bytes of one stream, or (no stream) that an attempt is read now.
+
+    The last line has `end` or `cut`; an answer that stops without either was cut off too.
+    """
+
+    attempt: int
+    place: str = ""
+    """`<cluster>/<machine>` of the attempt."""
+    stream: Literal["stdout", "stderr"] | None = None
+    first: int = 0
+    """Offset of the data among everything that the attempt ever wrote to this stream."""
+    missing: int = 0
+    """So many bytes just before `first` are no longer kept."""
+    data: str = ""
+    """Base64."""
+    end: bool = False
+    """There is no more."""
+    cut: str = ""
+    """Why there is no more now, though there may be later."""
+
+    @property
+    def content(self) -> bytes:
+        """The bytes themselves; ValueError when they are no base64."""
+        return base64.b64decode(self.data, validate=True)
+
+
 class ReadyReport(BaseModel, frozen=True):
     """Whether this API can work now; each part says `ok` or why not."""
 
     ready: bool
     parts: dict[str, str]
     brake: BrakeView | None = None
+    alarms: tuple[str, ...] = ()
+    """What a person should look at; none of it keeps this API from working."""
 
 
 class FieldError(BaseModel, frozen=True):

@@ -6,6 +6,8 @@ from typing import Annotated, NewType
 
 from pydantic import StringConstraints
 
+from domain.misfit import NAME_PATTERN
+
 TaskKey = NewType("TaskKey", str)
 """`<team>/<id>`: names one task in the ledger, in reports and in workflow ids."""
 
@@ -13,20 +15,19 @@ TEAM_CHARS_MAX = 63
 TASK_ID_CHARS_MAX = 200
 NAME_CHARS_MAX = 63
 
-_SAFE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_TASK_ID = re.compile(_SAFE)
+_TASK_ID = re.compile(NAME_PATTERN)
 
 TeamName = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=TEAM_CHARS_MAX, pattern=f"^{_SAFE}$"),
+    StringConstraints(min_length=1, max_length=TEAM_CHARS_MAX, pattern=NAME_PATTERN),
 ]
 TaskId = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=TASK_ID_CHARS_MAX, pattern=f"^{_SAFE}$"),
+    StringConstraints(min_length=1, max_length=TASK_ID_CHARS_MAX, pattern=NAME_PATTERN),
 ]
 Name = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=f"^{_SAFE}$"),
+    StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME_PATTERN),
 ]
 """A cluster, machine, zone, rack, service or label key."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from domain.ids import Name
+from domain.misfit import given as shown
 
 QUANTITY_MAX = 2**31 - 1
 """The index keeps 32-bit columns, so no quantity may exceed this many base units."""
@@ -87,7 +88,7 @@ class Resources(BaseModel, frozen=True):
                 try:
                     read[base] = parse_quantity(read.pop(written), unit)
                 except ValueError as error:
-                    raise ValueError(f"{written}: {error}") from None
+                    raise ValueError(f"{written}: {error}, not {shown(given[written])}") from None
         return read
 
     def vector(self) -> tuple[int, int, int, int, int]:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    PlainSerializer,
     StringConstraints,
     field_validator,
     model_validator,
@@ -16,6 +17,8 @@ from pydantic import (
 
 from domain.constraint import Constraints
 from domain.ids import TaskId, TaskKey, TeamName, task_key
+from domain.misfit import VARIABLE_PATTERN
+from domain.misfit import given as shown
 from domain.priority import Band
 from domain.resources import Resources
 from domain.retry import Retries
@@ -36,6 +39,9 @@ RUN_TIMEOUT_S_MAX = 366 * 86_400
 DEFAULT_RESOURCES = Resources(cpu_milli=1_000, memory_mib=512)
 
 
+BandName = Literal["CRITICAL", "HIGH", "NORMAL", "LOW", "PREEMPTIBLE"]
+
+
 class OnLoss(StrEnum):
     """What happens to a running attempt whose cluster or machine went silent."""
 
@@ -50,20 +56,27 @@ def _no_nul(text: str) -> str:
     return text
 
 
+_BANDS = tuple(Band)
+
+
 def _band(written: Any) -> Any:
-    if isinstance(written, str):
-        if written.upper() in Band.__members__:
-            return Band[written.upper()]
-        raise ValueError(f"must be one of {', '.join(Band.__members__)}")
+    if isinstance(written, str) and written.upper() in Band.__members__:
+        return Band[written.upper()]
+    if isinstance(written, bool) or written not in _BANDS:
+        raise ValueError(f"must be one of {', '.join(Band.__members__)}, not {shown(written)}")
     return written
 
 
+Priority = Annotated[
+    Band,
+    BeforeValidator(_band, json_schema_input_type=BandName | Band),
+    PlainSerializer(lambda band: band.name, return_type=BandName, when_used="json"),
+]
+"""Written by its name; its number is read too."""
 Text = Annotated[str, BeforeValidator(lambda v: _no_nul(v) if isinstance(v, str) else v)]
 EnvName = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=ENV_NAME_CHARS_MAX, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"
-    ),
+    StringConstraints(min_length=1, max_length=ENV_NAME_CHARS_MAX, pattern=VARIABLE_PATTERN),
 ]
 
 
@@ -82,11 +95,12 @@ class TaskSpec(BaseModel, frozen=True):
     command: tuple[Text, ...] = Field(min_length=1, max_length=COMMAND_WORDS_MAX)
     env: dict[EnvName, Text] = Field(default_factory=dict, max_length=ENV_NAMES_MAX)
     working_dir: Text | None = Field(default=None, max_length=4_000)
-    """Where the command runs; without it, a fresh folder per attempt."""
+    """Where the command runs: a folder that is there; relative ones, and without it a fresh one,
+    are made per attempt."""
     resources: Resources = DEFAULT_RESOURCES
     """A quantity of cpu or memory that is left out is the default's; none may be zero."""
     constraints: Constraints = Constraints()
-    priority: Annotated[Band, BeforeValidator(_band)] = Band.NORMAL
+    priority: Priority = Band.NORMAL
     retries: Retries = Retries()
     queue_timeout_s: int | None = Field(default=None, ge=1, le=RUN_TIMEOUT_S_MAX)
     """Longest time waiting for a machine, each time it waits; then EXPIRED."""
@@ -159,5 +173,7 @@ class SubmitTask(TaskSpec, frozen=True, extra="forbid"):
 def body_digest(spec: TaskSpec) -> str:
     """Hex digest of the meaning of a submission: equal for bodies that ask for the same."""
     meaning = TaskSpec.model_validate(spec.model_dump()).model_dump(mode="json")
+    # By number, as digests always had it: a task submitted before stays the same one.
+    meaning["priority"] = int(spec.priority)
     canonical = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

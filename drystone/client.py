@@ -13,26 +13,40 @@ from typing import Self
 
 import httpx
 
-from domain.faces import AttemptPage, ClusterPage, EventPage, Explanation, MachinePage
+from domain.faces import (
+    AttemptPage,
+    ClusterPage,
+    EventPage,
+    Explanation,
+    MachinePage,
+    OutputPiece,
+)
 from domain.views import BrakeView, ClusterView, MachineView, TaskPage, TaskView
 from drystone.questions import (
+    BUSY_S_MAX,
+    FRAMED,
     REQUEST_S_MAX,
     Answer,
     Body,
+    Patience,
     Question,
+    api_address,
     cancellation,
     cordon,
-    default_url,
+    cut_off,
     error_of,
+    is_framed,
     logs_query,
     loss,
     machine_list,
+    one_cluster,
     one_task,
     part_of,
-    pause_s,
     read_answer,
+    read_piece,
     submission,
     task_list,
+    task_path,
     unreachable,
 )
 
@@ -44,9 +58,15 @@ WAIT_S = 30.0
 class Client:
     """`with Client() as drystone: drystone.submit({"command": ["true"]})`."""
 
-    def __init__(self, url: str | None = None, *, retries: int = RETRIES) -> None:
-        self.url = (url or default_url()).rstrip("/")
-        self.retries = retries
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        retries: int = RETRIES,
+        busy_s_max: float = BUSY_S_MAX,
+    ) -> None:
+        self.url = api_address(url)
+        self.retries, self.busy_s_max = retries, busy_s_max
         self._http = httpx.Client(base_url=self.url)
 
     def __enter__(self) -> Self:
@@ -127,8 +147,11 @@ class Client:
         follow: bool = False,
         offset: int = 0,
     ) -> Iterator[bytes]:
-        """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended."""
-        path = f"/v1/tasks/{team}/{task_id}/logs"
+        """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended.
+
+        Where output is no longer kept, a line among it says how much; `output` tells that apart.
+        """
+        path = task_path(team, task_id, "logs")
         query = logs_query(stream, attempt, follow, offset)
         limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
         try:
@@ -139,6 +162,39 @@ class Client:
                 yield from response.iter_bytes()
         except httpx.HTTPError as error:
             raise unreachable(self.url, error) from error
+
+    def output(
+        self,
+        task_id: str,
+        *,
+        team: str = "default",
+        stream: str = "both",
+        attempt: int | None = None,
+        follow: bool = False,
+        offset: int = 0,
+    ) -> Iterator[OutputPiece]:
+        """As `logs`, in pieces that name their attempt and stream, and how much is missing.
+
+        UnavailableError when it breaks off: ask again from the offset reached.
+        """
+        path = task_path(team, task_id, "logs")
+        query = logs_query(stream, attempt, follow, offset)
+        limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
+        try:
+            with self._http.stream(
+                "GET", path, params=query, headers=FRAMED, timeout=limits
+            ) as response:
+                if not is_framed(response):
+                    response.read()
+                    raise error_of(response)
+                for line in response.iter_lines():
+                    piece = read_piece(line)
+                    if piece.end:
+                        return
+                    yield piece
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from error
+        raise cut_off()
 
     def machines(self, *, cluster: str | None = None, cursor: str | None = None) -> MachinePage:
         """One page of machines."""
@@ -154,7 +210,7 @@ class Client:
 
     def cluster(self, name: str) -> ClusterView:
         """One cluster."""
-        return self._ask(Question("GET", f"/v1/clusters/{name}", ClusterView))
+        return self._ask(one_cluster(name))
 
     def confirm_lost(self, cluster: str, *, by: str) -> ClusterView:
         """Vouch that nothing of this cluster runs any more."""
@@ -165,8 +221,9 @@ class Client:
         return self._ask(Question("GET", "/v1/brake", BrakeView))
 
     def _ask(self, question: Question[Answer]) -> Answer:
-        for tries in range(self.retries + 1):
-            response = None
+        patience = Patience(self.retries, self.busy_s_max)
+        while True:
+            response, failure = None, None
             try:
                 response = self._http.request(
                     question.method,
@@ -176,23 +233,30 @@ class Client:
                     headers={"Content-Type": "application/json"} if question.body else None,
                     timeout=question.timeout_s,
                 )
-            except httpx.TransportError as error:
-                if tries == self.retries:
-                    raise unreachable(self.url, error) from error
-            if response is not None and (
-                response.status_code not in (429, 503) or tries == self.retries
-            ):
+            except httpx.HTTPError as error:
+                failure = error
+            pause_s = patience.pause_s(response)
+            if pause_s is not None:
+                time.sleep(pause_s)
+            elif response is not None:
                 return read_answer(question.answer, response)
-            time.sleep(pause_s(tries, response))
-        raise AssertionError("unreachable")
+            else:
+                assert failure is not None
+                raise unreachable(self.url, failure) from failure
 
 
 class AsyncClient:
     """`async with AsyncClient() as drystone: await drystone.submit({"command": ["true"]})`."""
 
-    def __init__(self, url: str | None = None, *, retries: int = RETRIES) -> None:
-        self.url = (url or default_url()).rstrip("/")
-        self.retries = retries
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        retries: int = RETRIES,
+        busy_s_max: float = BUSY_S_MAX,
+    ) -> None:
+        self.url = api_address(url)
+        self.retries, self.busy_s_max = retries, busy_s_max
         self._http = httpx.AsyncClient(base_url=self.url)
 
     async def __aenter__(self) -> Self:
@@ -261,8 +325,11 @@ class AsyncClient:
         follow: bool = False,
         offset: int = 0,
     ) -> AsyncIterator[bytes]:
-        """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended."""
-        path = f"/v1/tasks/{team}/{task_id}/logs"
+        """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended.
+
+        Where output is no longer kept, a line among it says how much; `output` tells that apart.
+        """
+        path = task_path(team, task_id, "logs")
         query = logs_query(stream, attempt, follow, offset)
         limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
         try:
@@ -275,9 +342,43 @@ class AsyncClient:
         except httpx.HTTPError as error:
             raise unreachable(self.url, error) from error
 
+    async def output(
+        self,
+        task_id: str,
+        *,
+        team: str = "default",
+        stream: str = "both",
+        attempt: int | None = None,
+        follow: bool = False,
+        offset: int = 0,
+    ) -> AsyncIterator[OutputPiece]:
+        """As `logs`, in pieces that name their attempt and stream, and how much is missing.
+
+        UnavailableError when it breaks off: ask again from the offset reached.
+        """
+        path = task_path(team, task_id, "logs")
+        query = logs_query(stream, attempt, follow, offset)
+        limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
+        try:
+            async with self._http.stream(
+                "GET", path, params=query, headers=FRAMED, timeout=limits
+            ) as response:
+                if not is_framed(response):
+                    await response.aread()
+                    raise error_of(response)
+                async for line in response.aiter_lines():
+                    piece = read_piece(line)
+                    if piece.end:
+                        return
+                    yield piece
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from error
+        raise cut_off()
+
     async def _ask(self, question: Question[Answer]) -> Answer:
-        for tries in range(self.retries + 1):
-            response = None
+        patience = Patience(self.retries, self.busy_s_max)
+        while True:
+            response, failure = None, None
             try:
                 response = await self._http.request(
                     question.method,
@@ -287,12 +388,13 @@ class AsyncClient:
                     headers={"Content-Type": "application/json"} if question.body else None,
                     timeout=question.timeout_s,
                 )
-            except httpx.TransportError as error:
-                if tries == self.retries:
-                    raise unreachable(self.url, error) from error
-            if response is not None and (
-                response.status_code not in (429, 503) or tries == self.retries
-            ):
+            except httpx.HTTPError as error:
+                failure = error
+            pause_s = patience.pause_s(response)
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+            elif response is not None:
                 return read_answer(question.answer, response)
-            await asyncio.sleep(pause_s(tries, response))
-        raise AssertionError("unreachable")
+            else:
+                assert failure is not None
+                raise unreachable(self.url, failure) from failure

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from domain.constraint import Taint
 from domain.machine import MachineReport
+from domain.misfit import told
 from domain.resources import Resources
 from keeper.link import Address, read_address
 from runtime.settings import Settings
@@ -59,7 +60,7 @@ def read_settings(words: Sequence[str], environment: Mapping[str, str]) -> Keepe
     try:
         runtime = Settings()
     except ValidationError as error:
-        sys.exit(f"drystone keeper: {_told(error)}")
+        sys.exit(f"drystone keeper: {told(error)}")
     parser = _parser(runtime)
     given = parser.parse_args(words)
     folder: Path = given.folder.expanduser().absolute()
@@ -77,7 +78,7 @@ def read_settings(words: Sequence[str], environment: Mapping[str, str]) -> Keepe
             machines_file=given.machines,
         )
     except ValidationError as error:
-        parser.error(_told(error))
+        parser.error(told(error))
     except ValueError as error:
         parser.error(str(error))
 
@@ -91,12 +92,6 @@ def pairs(written: Sequence[str]) -> dict[str, str]:
 def taints(written: Sequence[str]) -> tuple[Taint, ...]:
     """`key=value` words."""
     return tuple(Taint(key=key, value=value) for key, value in pairs(written).items())
-
-
-def _told(error: ValidationError) -> str:
-    """A line for people: which field, and what is wrong with it."""
-    named = [(".".join(map(str, found["loc"])), found["msg"]) for found in error.errors()]
-    return "; ".join(f"{name}: {message}" if name else message for name, message in named)
 
 
 def _parser(runtime: Settings) -> argparse.ArgumentParser:

@@ -115,11 +115,17 @@ def environment(start: StartAttempt, around: Surroundings) -> dict[str, str]:
 
 
 def working_folder(start: StartAttempt, around: Surroundings) -> str:
-    """Make the folder the command runs in; a relative one lies in the attempt's own folder."""
+    """The folder the command runs in: one that is there, or (relative) made in the attempt's own.
+
+    A path that is not there is told: made, it would be empty, and a misspelt one would go unseen.
+    """
     own = attempt_folder(around.folder, start.attempt)
     own.mkdir(parents=True, exist_ok=True)
     folder = own / (start.spec.working_dir or WORKING_FOLDER_NAME)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_relative_to(own):
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        raise NotADirectoryError(f"{folder}: no such folder on this machine")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder}: not writable")
     return str(folder)

@@ -94,6 +94,8 @@ class FaceSettings(_Part):
     ledger_answer_s: Seconds = 5
     temporal_answer_s: Seconds = 5
     retry_after_s: Count = 2
+    # Tasks that wait for a machine, in all; above it a submission is answered 429.
+    backlog_tasks_max: Count = 1_000_000
 
 
 class PlacementSettings(_Part):

@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
+from domain.misfit import told
 from runtime.settings import Settings
 from runtime.telemetry import logger, set_up_logging
 from runtime.temporal import connect, register_search_attributes
@@ -43,7 +44,7 @@ def main() -> int:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        print(f"drystone worker: settings: {error}", file=sys.stderr)
+        print(f"drystone worker: settings: {told(error)}", file=sys.stderr)
         return 2
     set_up_logging(settings, "worker")
     try:

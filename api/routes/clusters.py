@@ -6,9 +6,10 @@ from fastapi import APIRouter, Query
 
 from api.parts import ClusterName, Parts, PartsOf, now
 from api.schema import refusals
-from domain.errors import NotFoundError
+from domain.errors import ConflictError, NotFoundError
 from domain.faces import ClusterPage
 from domain.protocol import ConfirmLost
+from domain.supervision import Reach
 from domain.views import BrakeView, ClusterView
 from store import overview
 from store.brake import brake
@@ -31,7 +32,7 @@ async def get_cluster(cluster: ClusterName, parts: PartsOf) -> ClusterView:
 
 
 @router.post(
-    "/v1/clusters/{cluster}/confirm-lost", status_code=202, responses=refusals(404, 422, 503)
+    "/v1/clusters/{cluster}/confirm-lost", status_code=202, responses=refusals(404, 409, 422, 503)
 )
 async def confirm_lost(
     cluster: ClusterName,
@@ -40,6 +41,8 @@ async def confirm_lost(
 ) -> ClusterView:
     """Vouch that nothing of this cluster runs any more: who says so is written down."""
     view = await find_cluster(parts, cluster)
+    if view.state is Reach.REACHABLE:
+        raise ConflictError(f"cluster {cluster} answers: it is not lost")
     if not await parts.gateway.tell_cluster(cluster, ConfirmLost(by=by, at=now())):
         raise NotFoundError(f"the workflow of cluster {cluster} is not there")
     return view

@@ -5,11 +5,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.parts import Parts, PartsOf
 from domain.attempt import Phase
+from domain.audit import Alarms
 from domain.errors import DrystoneError, UnavailableError
 from domain.faces import ReadyReport
-from domain.views import BrakeView
 from store import overview
-from store.brake import brake as read_brake
+from store.alarms import alarms as read_alarms
 
 router = APIRouter(tags=["health"])
 
@@ -26,9 +26,9 @@ async def healthy() -> dict[str, str]:
 async def ready(parts: PartsOf, response: Response) -> ReadyReport:
     """Ledger and Temporal answer. The brake is shown: while it holds nothing is replaced."""
     states: dict[str, str] = {}
-    brake: BrakeView | None = None
+    seen: Alarms | None = None
     try:
-        brake = await parts.ledger.read(read_brake)
+        seen = await parts.ledger.read(read_alarms)
         states["ledger"] = "ok"
     except UnavailableError as error:
         states["ledger"] = str(error)
@@ -38,7 +38,10 @@ async def ready(parts: PartsOf, response: Response) -> ReadyReport:
     except DrystoneError as error:
         states["temporal"] = str(error)
     report = ReadyReport(
-        ready=all(state == "ok" for state in states.values()), parts=states, brake=brake
+        ready=all(state == "ok" for state in states.values()),
+        parts=states,
+        brake=seen.brake if seen else None,
+        alarms=seen.texts if seen else (),
     )
     if not report.ready:
         response.status_code = 503
@@ -66,4 +69,6 @@ async def _read_gauges(parts: Parts) -> None:
     for cluster in clusters:
         gauges.clusters.labels(cluster.state.value).inc()
     gauges.machines.set(sum(cluster.machines for cluster in clusters))
-    gauges.brake.set((await parts.ledger.read(read_brake)).held)
+    seen = await parts.ledger.read(read_alarms)
+    gauges.brake.set(seen.brake.held)
+    gauges.alarms.show(seen)

@@ -1,22 +1,26 @@
-"""GET /v1/tasks/{team}/{task}/logs: output of attempts, as plain bytes, followed where asked."""
+"""GET /v1/tasks/{team}/{task}/logs: output of attempts, plain or framed, followed where asked."""
 
+import base64
 from collections.abc import AsyncIterator
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from api.follow import Wanted, output
+from api.follow import Piece, Wanted, output
 from api.logs import Stream
 from api.parts import KeyOf, PartsOf
 from api.routes.tasks import find
 from api.schema import refusals
-from domain.errors import InvalidError
+from domain.errors import DrystoneError, InvalidError
+from domain.faces import OutputPiece
 
 OFFSET_MAX = 2**53
 ATTEMPT_MAX = 2**31 - 1
-MEDIA_TYPE = "text/plain; charset=utf-8"
+ACCEPT_CHARS_MAX = 1_000
+PLAIN = "text/plain; charset=utf-8"
+FRAMED = "application/x-ndjson"
 
 router = APIRouter(tags=["tasks"])
 
@@ -40,7 +44,12 @@ _STREAMS: dict[Streams, tuple[Stream, ...]] = {
     "/v1/tasks/{team}/{task}/logs",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                FRAMED: {"schema": {"type": "string"}},
+            }
+        },
         **refusals(404, 422, 503),
     },
 )
@@ -51,23 +60,64 @@ async def read_logs(
     attempt: Annotated[int | None, Query(ge=1, le=ATTEMPT_MAX)] = None,
     follow: bool = False,
     offset: Annotated[int, Query(ge=0, le=OFFSET_MAX)] = 0,
+    accept: Annotated[str, Header(max_length=ACCEPT_CHARS_MAX)] = PLAIN,
 ) -> Response:
     """Output of the latest attempt, or of `attempt`; `follow` goes on to the end of it, or, without
-    `attempt`, of the task. `offset` counts the bytes of one stream of one attempt."""
+    `attempt`, of the task. `offset` counts the bytes of one stream of one attempt. With `Accept:
+    application/x-ndjson` each line is an OutputPiece: which attempt, which stream, how many bytes
+    are missing. As plain text a line of its own says how many bytes are missing there."""
     if offset and stream is Streams.BOTH:
         raise InvalidError("offset: needs one stream, stdout or stderr")
     view = await find(parts, key)
-    wanted = Wanted(key, _STREAMS[stream], attempt, follow, offset)
-    chunks = output(parts, wanted, view)
-    if follow:
-        return StreamingResponse(chunks, media_type=MEDIA_TYPE)
-    # Not followed: the first piece is read now, while a refusal can still be an answer.
-    first = await anext(chunks, b"")
-    return StreamingResponse(_with_first(first, chunks), media_type=MEDIA_TYPE)
+    pieces = output(parts, Wanted(key, _STREAMS[stream], attempt, follow, offset), view)
+    if not follow:
+        # The first piece is read now, while a refusal can still be an answer.
+        first = await anext(pieces, None)
+        pieces = _with_first(first, pieces)
+    if FRAMED in accept:
+        return StreamingResponse(_framed(pieces), media_type=FRAMED)
+    return StreamingResponse(_plain(pieces), media_type=PLAIN)
 
 
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
+async def _with_first(first: Piece | None, rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    if first is not None:
         yield first
-    async for chunk in rest:
-        yield chunk
+        async for piece in rest:
+            yield piece
+
+
+async def _plain(pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        if piece.missing:
+            yield (
+                f"\n[drystone: {piece.missing} bytes of {piece.stream} of attempt {piece.attempt} "
+                f"are missing here, up to byte {piece.first}: no longer kept]\n"
+            ).encode()
+        if piece.data:
+            yield piece.data
+
+
+async def _framed(pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    number = 0
+    try:
+        async for piece in pieces:
+            number = piece.attempt
+            yield _line(
+                OutputPiece(
+                    attempt=piece.attempt,
+                    place=piece.place,
+                    stream=piece.stream,
+                    first=piece.first,
+                    missing=piece.missing,
+                    data=base64.b64encode(piece.data).decode(),
+                )
+            )
+    except DrystoneError as error:
+        # The answer has begun: what would have been a refusal is its last line.
+        yield _line(OutputPiece(attempt=number, cut=str(error)))
+        return
+    yield _line(OutputPiece(attempt=number, end=True))
+
+
+def _line(piece: OutputPiece) -> bytes:
+    return piece.model_dump_json(exclude_defaults=True).encode() + b"\n"

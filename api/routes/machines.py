@@ -1,6 +1,5 @@
 """/v1/machines: what there is, what is used of it, cordon and uncordon."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -80,9 +79,9 @@ async def _set_cordon(parts: Parts, cluster: str, machine: str, *, cordoned: boo
     # The cluster's workflow writes the row; most of the time it has done so within milliseconds.
     for _ in range(int(SHOWN_S_MAX / POLL_S)):
         view = await _find(parts, cluster, machine)
-        if view.cordoned == cordoned:
+        if view.cordoned == cordoned or parts.closing.begun:
             break
-        await asyncio.sleep(POLL_S)
+        await parts.closing.sleep(POLL_S)
     return view
 
 

@@ -11,7 +11,7 @@ from api.gateway import new_view
 from api.parts import Parts, PartsOf, now
 from api.problems import MaybeAcceptedError, UnreadableError
 from api.schema import SUBMISSION, refusals
-from domain.errors import ConflictError, InvalidError, UnavailableError
+from domain.errors import BacklogFullError, ConflictError, InvalidError, UnavailableError
 from domain.ids import task_id_of_key
 from domain.task import SubmitTask, TaskSpec, body_digest
 from domain.views import TaskView
@@ -28,7 +28,7 @@ router = APIRouter(tags=["tasks"])
     response_model=TaskView,
     responses={
         200: {"model": TaskView, "description": "This key was used for the same task before."},
-        **refusals(400, 409, 413, 422, 503),
+        **refusals(400, 409, 413, 422, 429, 503),
     },
     openapi_extra=SUBMISSION,
 )
@@ -47,6 +47,14 @@ async def submit(
         return _same(known, digest)
     await parts.classes.check(spec)
     try:
+        await parts.backlog.check()
+    except BacklogFullError:
+        # Accepted before, though it has no row yet?
+        known = await parts.gateway.submitted(spec.key) if chosen else None
+        if known is None:
+            raise
+        return _same(known, digest)
+    try:
         created = await parts.gateway.start(spec, digest)
     except UnavailableError as error:
         raise MaybeAcceptedError(
@@ -54,6 +62,7 @@ async def submit(
             spec.id,
         ) from error
     if created:
+        parts.backlog.grown()
         return _answer(new_view(spec, digest, now()), 201)
     return await _again(parts, spec, digest)
 

@@ -1,6 +1,5 @@
 """/v1/tasks: list, look at, wait for, cancel, explain. Reads the ledger; asks workflows."""
 
-import asyncio
 import re
 import time
 from typing import Annotated
@@ -14,6 +13,7 @@ from domain.attempt import Phase
 from domain.errors import InvalidError, NotFoundError
 from domain.faces import AttemptPage, EventPage, Explanation
 from domain.ids import Name, TaskKey, TeamName
+from domain.misfit import given
 from domain.priority import Band
 from domain.reasons import Reason
 from domain.views import TaskPage, TaskView
@@ -37,14 +37,14 @@ router = APIRouter(tags=["tasks"])
 def _seconds(written: object) -> object:
     match = _WAIT.fullmatch(str(written))
     if match is None:
-        raise ValueError("must be a time such as 30s, 500ms or 1m")
+        raise ValueError(f"must be a time such as 30s, 500ms or 1m, not {given(written)}")
     return float(match[1]) * _UNIT_S[match[2]]
 
 
 def _band(written: object) -> object:
     name = str(written).upper()
     if name not in Band.__members__:
-        raise ValueError(f"must be one of {', '.join(Band.__members__)}")
+        raise ValueError(f"must be one of {', '.join(Band.__members__)}, not {given(written)}")
     return Band[name]
 
 
@@ -87,14 +87,17 @@ async def get_task(key: KeyOf, parts: PartsOf, wait: Wait = 0.0) -> Response:
         raise InvalidError(f"wait: must be at most {longest_s:.0f}s")
     view = await find(parts, key)
     deadline = time.monotonic() + wait
-    while not view.phase.final and (left_s := deadline - time.monotonic()) > 0:
+    while not (view.phase.final or parts.closing.begun):
         asked_at = time.monotonic()
-        await parts.gateway.until_ended(key, left_s)
+        left_s = deadline - asked_at
+        if left_s <= 0:
+            break
+        await parts.closing.first(parts.gateway.until_ended(key, left_s))
         view = await find(parts, key)
         early_s = asked_at + ASK_AGAIN_S - time.monotonic()
         if not view.phase.final and early_s > 0:
             # Temporal could not say: the row is looked at now and then instead.
-            await asyncio.sleep(min(early_s, left_s))
+            await parts.closing.sleep(min(early_s, left_s))
     return _json(view)
 
 
@@ -168,9 +171,9 @@ async def _close_gone(parts: Parts, key: TaskKey) -> None:
     """
     for _ in range(GONE_TOLD_MAX):
         await parts.gateway.gone(key)
-        await asyncio.sleep(GONE_TOLD_EVERY_S)
+        await parts.closing.sleep(GONE_TOLD_EVERY_S)
         view = await find(parts, key)
-        if view.phase.final or view.phase is Phase.STOPPING:
+        if view.phase.final or view.phase is Phase.STOPPING or parts.closing.begun:
             return
 
 

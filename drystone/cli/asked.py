@@ -1,12 +1,13 @@
-"""What people may say about a task, made a submission. Checks nothing: the API does."""
+"""What people may say about a task, made a submission. What it means is checked by the API."""
 
 import json
+import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from domain.misfit import given
 from drystone.cli.exits import Exit
 from drystone.cli.output import fail
 
@@ -49,7 +50,12 @@ OnLossOption = Annotated[
     typer.Option("--on-loss", help="replace_after_fence, wait or replace_at_once."),
 ]
 FolderOption = Annotated[
-    str | None, typer.Option("--workdir", "-w", help="Where it runs; else a fresh folder.")
+    str | None,
+    typer.Option(
+        "--workdir",
+        "-w",
+        help="Where it runs: a folder that is there, or (relative) one made in the attempt's own.",
+    ),
 ]
 
 
@@ -66,8 +72,12 @@ class Asked:
     retries: int | None = None
 
     def body(self) -> dict[str, Any]:
-        """The submission."""
-        body: dict[str, Any] = {"team": self.team, "command": self.command}
+        """The submission, with an id where none was given; a word that is no text ends it here."""
+        for place, word in enumerate(self.command, 1):
+            _check_text(f"word {place} of the command", word)
+        for name, value in self.environment.items():
+            _check_text(f"--env {name!r}", name + value)
+        body: dict[str, Any] = {"team": self.team, "command": self.command, "id": fresh_id()}
         body |= {"env": self.environment} if self.environment else {}
         resources = {name: value for name, value in self.resources.items() if value is not None}
         body |= {"resources": resources} if resources else {}
@@ -108,29 +118,75 @@ def tolerations(written: list[str] | None) -> list[dict[str, Any]]:
     return [{"key": key, "value": value if there else None} for key, there, value in split]
 
 
-def read_file(path: Path, text: str) -> list[dict[str, Any]]:
-    """Submissions from JSON (an object or a list) or from one object a line."""
+def fresh_id() -> str:
+    """Made here and not by the API: what becomes of a submission can be asked by it."""
+    return f"t-{uuid.uuid4().hex[:20]}"
+
+
+def _check_text(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        fail(f"{what} is not UTF-8: a task is sent as text", Exit.USAGE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A submission of a file, and where it stands there: `tasks.jsonl, line 3`."""
+
+    place: str
+    body: dict[str, Any]
+
+
+def read_entries(file: str, text: str) -> list[Entry]:
+    """Submissions from JSON (an object or a list) or from one object a line; ids where none are."""
+    entries = _entries(file, text)
+    if not entries:
+        fail(f"{file}: there is no task in it", Exit.REFUSED)
+    for entry in entries:
+        if entry.body.get("id") is None:
+            entry.body["id"] = fresh_id()
+    return entries
+
+
+def _entries(file: str, text: str) -> list[Entry]:
     try:
         whole = json.loads(text)
-    except ValueError:
-        return _lines(path, text)
+    except ValueError as error:
+        first = next((line for line in text.splitlines() if line.strip()), "")
+        if text.strip() and not _is_json(first):
+            # Not one object a line either: the fault of the whole is the one to tell.
+            fail(f"{file}: not JSON: {error}", Exit.REFUSED)
+        return _lines(file, text)
     tasks = whole if isinstance(whole, list) else [whole]
-    wrong = next((i for i, task in enumerate(tasks, 1) if not isinstance(task, dict)), None)
-    if wrong is not None:
-        fail(f"{path}: entry {wrong} is not an object", Exit.REFUSED)
-    return tasks
+    places = [f"{file}, entry {n}" if len(tasks) > 1 else file for n, _ in enumerate(tasks, 1)]
+    return [_entry(place, task) for place, task in zip(places, tasks, strict=True)]
 
 
-def _lines(path: Path, text: str) -> list[dict[str, Any]]:
-    tasks = []
-    for number, line in enumerate(text.splitlines(), 1):
+def _lines(file: str, text: str) -> list[Entry]:
+    found = []
+    # Not splitlines(), which also ends a line at characters that may stand in a JSON text.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
+        place = f"{file}, line {number}"
         try:
             task = json.loads(line)
         except ValueError as error:
-            fail(f"{path}, line {number}: not JSON: {error}", Exit.REFUSED)
-        if not isinstance(task, dict):
-            fail(f"{path}, line {number}: not an object", Exit.REFUSED)
-        tasks.append(task)
-    return tasks
+            fail(f"{place}: not JSON: {error}", Exit.REFUSED)
+        found.append(_entry(place, task))
+    return found
+
+
+def _entry(place: str, task: Any) -> Entry:
+    if not isinstance(task, dict):
+        fail(f"{place}: must be an object, not {given(task)}", Exit.REFUSED)
+    return Entry(place, task)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -12,14 +12,16 @@ class Exit(IntEnum):
     USAGE = 2
     REFUSED = 65
     """The submission does not fit, or its id was used for something else: nothing was accepted."""
-    NEVER_FITS = 66
-    """No machine of the fleet could ever hold the task: nothing was accepted."""
     NOT_FOUND = 67
     UNREACHABLE = 69
+    """The API cannot be reached or cannot work now, or what answers there is not the API."""
+    BUSY = 71
+    """The API takes no more for now, and went on saying so: nothing was accepted."""
     NOT_RUN = 75
-    """The task ended without running: cancelled or expired while it waited."""
+    """A task never ran: no machine could ever hold it, or it ended while it waited."""
     STILL_QUEUED = 76
     """`submit --wait --timeout`: time is up, and at least one task still waits for a machine."""
     STILL_RUNNING = 77
     """`submit --wait --timeout`: time is up, nothing waits any more, something still runs."""
     INTERRUPTED = 130
+    """Ctrl-C; 128 + signal for other signals."""

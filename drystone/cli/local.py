@@ -1,5 +1,6 @@
 """`up`, `down`, `status`: everything on this machine. `up` becomes another process."""
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -135,7 +136,9 @@ def _await_word(folder: Path, process: subprocess.Popen[bytes], words: IO[bytes]
     state = read_state(folder)
     assert state is not None
     print(f"Drystone is up: API {state.api_url}, Web UI {state.ui_url}.")
-    print(f"Clients: export DRYSTONE_API_URL={state.api_url}. Stop: drystone down --data {folder}")
+    down = f"drystone down --data {shlex.quote(str(folder))}"
+    print(f"Clients: export DRYSTONE_API_URL={state.api_url}")
+    print(f"Stop:    {down}")
 
 
 def _within(holds: Callable[[], bool], seconds: float) -> bool:

@@ -1,7 +1,11 @@
 """The `drystone` command: which commands there are. Each family of commands has its own file."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
+from drystone.cli.audit import add_audit
 from drystone.cli.local import add_local
 from drystone.cli.places import add_places
 from drystone.cli.processes import add_processes
@@ -10,14 +14,41 @@ from drystone.cli.simulate import add_simulate
 from drystone.cli.submit import add_submit
 from drystone.cli.tasks import add_tasks
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"drystone {version('drystone')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="drystone",
-    help="A durable task scheduler for many compute clusters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for add in (add_local, add_run, add_submit, add_tasks, add_places, add_processes, add_simulate):
+
+
+@app.callback()
+def drystone(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which."),
+    ] = False,
+) -> None:
+    """A durable task scheduler for many compute clusters."""
+
+
+for add in (
+    add_local,
+    add_run,
+    add_submit,
+    add_tasks,
+    add_places,
+    add_audit,
+    add_processes,
+    add_simulate,
+):
     add(app)
 
 

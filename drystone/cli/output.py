@@ -12,13 +12,16 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from domain.attempt import Ending
 from domain.errors import (
+    BusyError,
     ConflictError,
     DrystoneError,
     NeverFitsError,
     NotFoundError,
     UnavailableError,
 )
+from domain.reasons import Reason
 from drystone.cli.exits import Exit
 from drystone.client import Client
 from drystone.questions import default_url
@@ -34,15 +37,21 @@ RETRIES = 3
 """A person waits: about two seconds until the API is said to be away."""
 _EXITS: Sequence[tuple[type[DrystoneError], Exit]] = (
     (UnavailableError, Exit.UNREACHABLE),
+    (BusyError, Exit.BUSY),
     (NotFoundError, Exit.NOT_FOUND),
-    (NeverFitsError, Exit.NEVER_FITS),
+    (NeverFitsError, Exit.NOT_RUN),
     (ConflictError, Exit.REFUSED),
 )
 
 
+def note(message: str) -> None:
+    """A line for people, beside what programs read."""
+    print(f"drystone: {message}", file=sys.stderr, flush=True)
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Say why on standard error and end."""
-    print(f"drystone: {message}", file=sys.stderr)
+    note(message)
     raise typer.Exit(code)
 
 
@@ -59,6 +68,8 @@ def asking(url: str | None) -> Iterator[Client]:
             yield client
     except DrystoneError as error:
         fail(explained(error), exit_of(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
 
 
 def explained(error: DrystoneError) -> str:
@@ -67,6 +78,18 @@ def explained(error: DrystoneError) -> str:
     if isinstance(error, NeverFitsError) and error.lost:
         text += " (" + ", ".join(f"{reason}: {n}" for reason, n in error.lost.items()) + ")"
     return text
+
+
+def spoken(reason: Reason | None) -> str:
+    """`no room cpu`."""
+    return "" if reason is None else reason.value.replace("_", " ")
+
+
+def ended(ending: Ending) -> str:
+    """How an attempt ended, in a few words."""
+    code = "" if ending.exit_code is None else str(ending.exit_code)
+    words = (ending.kind.value, code, spoken(ending.reason), ending.detail)
+    return " ".join(word for word in words if word)
 
 
 def print_json(thing: Any) -> None:

@@ -1,4 +1,4 @@
-"""`drystone machines`, `clusters`, `cordon`, `uncordon`, `brake`, `top`: where work runs."""
+"""`drystone machines`, `clusters`, `cordon`, `uncordon`, `top`: where work runs."""
 
 import getpass
 import time
@@ -106,16 +106,6 @@ def confirm_lost(
     _print_cluster(cluster, as_json)
 
 
-def brake(url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Whether the stop on mass replacement holds."""
-    with asking(url) as client:
-        state = client.brake()
-    if as_json:
-        print_json(state)
-        return
-    print(f"held since {state.since}" if state.held else "not held")
-
-
 def top(
     every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="One look.")] = False,
@@ -203,5 +193,5 @@ def add_places(app: typer.Typer) -> None:
     panel = "Machines and clusters"
     app.add_typer(machines, name="machines", rich_help_panel=panel)
     app.add_typer(clusters, name="clusters", rich_help_panel=panel)
-    for command in (cordon, uncordon, brake, top):
+    for command in (cordon, uncordon, top):
         app.command(rich_help_panel=panel)(command)

@@ -4,36 +4,37 @@ import os
 import signal
 import sys
 import threading
-import time
-from contextlib import suppress
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
 from domain.attempt import Phase
-from domain.errors import (
-    ConflictError,
-    DrystoneError,
-    InvalidError,
-    NeverFitsError,
-    NotFoundError,
-    UnavailableError,
-)
+from domain.errors import DrystoneError, UnavailableError
+from domain.reasons import Reason
 from domain.views import TaskView
 from drystone.cli import asked
 from drystone.cli.exits import Exit
-from drystone.cli.output import JsonOption, TeamOption, UrlOption, explained, fail, print_json
+from drystone.cli.following import Copying, Follower
+from drystone.cli.output import (
+    JsonOption,
+    TeamOption,
+    UrlOption,
+    asking,
+    exit_of,
+    explained,
+    fail,
+    note,
+    print_json,
+)
 from drystone.client import Client
-from drystone.questions import default_url
 
 WAIT_S = 20.0
-AGAIN_S = 0.5
-SUBMIT_RETRIES = 3
 FOLLOW_RETRIES = 10
 FIRST_LOOK_S = 2.0
 """A task that waits longer than this for a machine says why."""
 LOG_S_MAX = 10.0
 """How long output may still come after the task has ended."""
+_TOLD_BY_THE_CODE = (Reason.NONZERO_EXIT, Reason.KILLED_BY_SIGNAL)
 
 
 def run(
@@ -62,8 +63,9 @@ def run(
 ) -> None:
     """Run a command somewhere: submit it, follow its output, exit with its code.
 
-    128 + signal when it was killed; 75 when it ended without running; 69 when the API cannot be
-    reached. Ctrl-C cancels the task.
+    128 + signal when it was killed; 65 when it does not fit; 75 when it never ran: no machine could
+    ever hold it, or it ended while it waited; 69 when the API cannot be reached. Ctrl-C cancels the
+    task, and the exit code is 130.
     """
     task = asked.Asked(
         command=command,
@@ -87,8 +89,8 @@ def run(
         },
         retries=retries,
     )
-    with Client(url or default_url(), retries=SUBMIT_RETRIES) as client:
-        raise typer.Exit(_Run(client, quiet or as_json, as_json).execute(task))
+    with asking(url) as client:
+        raise typer.Exit(_Run(client, quiet or as_json, as_json).execute(task.body()))
 
 
 class _Run:
@@ -96,35 +98,37 @@ class _Run:
 
     def __init__(self, client: Client, quiet: bool, as_json: bool) -> None:
         self._client, self._quiet, self._as_json = client, quiet, as_json
-        self._interrupts = 0
+        self._signal: int | None = None
+        self._cancelling: threading.Thread | None = None
 
-    def execute(self, task: asked.Asked) -> int:
+    def execute(self, body: dict[str, Any]) -> int:
         """The exit code of the command."""
+        key = f"{body['team']}/{body['id']}"
         try:
-            view = self._client.submit(task.body())
+            view = self._client.submit(body)
             # From here on there is something to lose: an API that restarts is waited for longer.
             self._client.retries = FOLLOW_RETRIES
-            self._note(f"task {view.key}")
+            self._note(f"task {key}")
             view = self._follow(view)
-        except NeverFitsError as error:
-            fail(explained(error), Exit.NOT_RUN)
+        except KeyboardInterrupt:
+            fail(f"interrupted: {key} may have been accepted, and then goes on", Exit.INTERRUPTED)
         except UnavailableError as error:
-            fail(str(error), Exit.UNREACHABLE)
-        except (InvalidError, ConflictError, NotFoundError) as error:
-            fail(str(error), Exit.REFUSED)
+            known = f"; {key} may go on: drystone tasks get {key}"
+            fail(
+                f"{error}{known if self._client.retries == FOLLOW_RETRIES else ''}", exit_of(error)
+            )
+        except DrystoneError as error:
+            fail(explained(error), exit_of(error))
         if self._as_json:
             print_json(view)
-        self._note(_told(view))
-        return exit_code(view)
+        if not self._quiet or _is_news(view):
+            self._say(told(view))
+        return exit_code(view) if self._signal is None else 128 + self._signal
 
     def _follow(self, view: TaskView) -> TaskView:
-        signal.signal(signal.SIGINT, lambda *_: self._interrupted(view))
-        readers = []
-        if not self._as_json:
-            for stream, out in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
-                reader = threading.Thread(target=self._copy, args=(view, stream, out), daemon=True)
-                reader.start()
-                readers.append(reader)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda given, _frame: self._interrupted(view, given))
+        readers = [] if self._as_json else self._readers(view)
         said = ""
         wait_s = FIRST_LOOK_S
         while not view.phase.final:
@@ -133,7 +137,17 @@ class _Run:
             said = self._say_why(view, said)
         for reader in readers:
             reader.join(LOG_S_MAX)
+            if reader.is_alive():
+                self._say(f"some output may be missing: it did not end within {LOG_S_MAX:.0f} s")
+            elif isinstance(reader.error, DrystoneError):
+                self._say(f"some output may be missing: {reader.error}")
         return view
+
+    def _readers(self, view: TaskView) -> list[Copying]:
+        # A reader of ours that has left wants no more; the task goes on.
+        follower = Follower(self._client, view.team, view.id, tell=self._note, warn=self._say)
+        streams = (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer))
+        return [follower.start(stream, out) for stream, out in streams]
 
     def _say_why(self, view: TaskView, said: str) -> str:
         why = ""
@@ -144,51 +158,28 @@ class _Run:
             self._note(why)
         return why or said
 
-    def _copy(self, view: TaskView, stream: str, out: BinaryIO) -> None:
-        # An API that stays away is the other thread's news; a reader that has left wants no more.
-        with suppress(DrystoneError, BrokenPipeError):
-            self._copy_attempts(view, stream, out)
+    def _interrupted(self, view: TaskView, number: int) -> None:
+        if self._signal is not None:
+            self._say(f"{view.key} may go on: drystone tasks get {view.key}")
+            os._exit(128 + self._signal)
+        self._signal = number
+        self._say(f"cancelling {view.key} (Ctrl-C again to leave it to itself)")
+        threading.Thread(target=self._cancel, args=(view,), daemon=True).start()
 
-    def _copy_attempts(self, view: TaskView, stream: str, out: BinaryIO) -> None:
-        """One stream of every attempt, from where it broke off when the API went away."""
-        number, offset = 1, 0
-        while True:
-            try:
-                for data in self._client.logs(
-                    view.id,
-                    team=view.team,
-                    stream=stream,
-                    attempt=number,
-                    follow=True,
-                    offset=offset,
-                ):
-                    offset += len(data)
-                    out.write(data)
-                    out.flush()
-                task = self._client.get(view.id, team=view.team)
-            except UnavailableError:
-                task = self._client.get(view.id, team=view.team)
-                if task.phase.final:
-                    self._note(f"some of {stream} may be missing")
-                    return
-                time.sleep(AGAIN_S)
-                continue
-            if task.phase.final and task.number <= number:
-                return
-            number, offset = number + 1, 0
-
-    def _interrupted(self, view: TaskView) -> None:
-        self._interrupts += 1
-        if self._interrupts > 1:
-            os._exit(Exit.INTERRUPTED)
-        self._note("cancelling (Ctrl-C again to leave it)")
-        threading.Thread(
-            target=self._client.cancel, args=(view.id,), kwargs={"team": view.team}, daemon=True
-        ).start()
+    def _cancel(self, view: TaskView) -> None:
+        try:
+            self._client.cancel(view.id, team=view.team)
+        except DrystoneError as error:
+            self._say(f"{view.key} could not be cancelled and may go on: {error}")
 
     def _note(self, line: str) -> None:
-        if not self._quiet and line:
-            print(f"drystone: {line}", file=sys.stderr, flush=True)
+        if not self._quiet:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        """Errors are never quiet."""
+        if line:
+            note(line)
 
 
 def exit_code(view: TaskView) -> int:
@@ -201,11 +192,24 @@ def exit_code(view: TaskView) -> int:
     return outcome.exit_code or Exit.FAILED
 
 
-def _told(view: TaskView) -> str:
-    if view.phase is Phase.SUCCEEDED or view.outcome is None:
+def told(view: TaskView) -> str:
+    """How it ended, where that is not plain success."""
+    outcome = view.outcome
+    if view.phase is Phase.SUCCEEDED or outcome is None:
         return ""
-    words = [view.phase.value.lower(), view.outcome.reason or "", view.outcome.detail]
-    return ", ".join(word for word in words if word)
+    code = "" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
+    limit = view.spec.run_timeout_s if outcome.reason is Reason.RUN_TIMEOUT else None
+    bound = "" if limit is None else f"longer than {limit} s"
+    words = [outcome.reason or "", bound, code, outcome.detail]
+    return f"{view.key} {view.phase.value.lower()}: {', '.join(word for word in words if word)}"
+
+
+def _is_news(view: TaskView) -> bool:
+    """The exit code alone would not tell it: it never ran, or it was ended from outside."""
+    outcome = view.outcome
+    return outcome is not None and (
+        outcome.exit_code is None or outcome.reason not in (None, *_TOLD_BY_THE_CODE)
+    )
 
 
 def add_run(app: typer.Typer) -> None:

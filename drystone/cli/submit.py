@@ -1,20 +1,20 @@
-"""`drystone submit -f FILE`: many tasks at once, and waiting for them with a progress bar."""
+"""`drystone submit -f FILE`: many tasks at once, and a wait for all of them."""
 
 import asyncio
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from domain.attempt import Phase
-from domain.errors import DrystoneError, NeverFitsError, UnavailableError
+from domain.errors import BusyError, DrystoneError, NeverFitsError, UnavailableError
 from domain.views import TaskView
-from drystone.cli.asked import read_file
+from drystone.cli.asked import Entry, read_entries
 from drystone.cli.exits import Exit
 from drystone.cli.output import (
     JsonOption,
@@ -23,26 +23,31 @@ from drystone.cli.output import (
     exit_of,
     explained,
     fail,
+    note,
     print_json,
     print_table,
 )
 from drystone.client import AsyncClient
-from drystone.questions import default_url
 
 CONCURRENCY = 32
 WAIT_S = 20.0
+BUSY_S_MAX = 600.0
+"""So long a submission is offered again while the API says that its backlog is full."""
+REFUSALS_SHOWN_MAX = 20
 _QUEUED = (Phase.PENDING, Phase.OFFERED)
+_ALL_THE_SAME = (UnavailableError, BusyError)
+"""What one submission was told, the next would be told too."""
 
 Result = TaskView | DrystoneError
 
 
 def submit(
     file: Annotated[
-        Path, typer.Option("--file", "-f", help="JSON or one JSON object a line; - = input.")
+        str, typer.Option("--file", "-f", help="JSON or one JSON object a line; - = input.")
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended.")] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds to wait at most.")
+        float | None, typer.Option("--timeout", help="With --wait: seconds to wait at most.", min=0)
     ] = None,
     team: Annotated[str | None, typer.Option("--team", "-t", help="Where none is given.")] = None,
     url: UrlOption = None,
@@ -51,28 +56,34 @@ def submit(
     """Submit tasks from a file.
 
     Exit codes: 0 accepted (with --wait: all succeeded); 1 some ran and failed; 65 some were
-    refused; 66 some could never run on any machine; 69 the API cannot be reached; 75 some ended
-    without
-    running; when --timeout has passed, 76 some still wait for a machine, 77 some still run.
+    refused; 69 the API cannot be reached; 71 it takes no more for now; 75 some never ran: no
+    machine could ever hold them, or they ended while they waited; when --timeout has passed,
+    76 some still wait for a machine, 77 some still run; 130 Ctrl-C, and what was accepted goes on.
     """
-    bodies = read_file(file, _text(file))
+    entries = read_entries(file, _text(file))
     if team is not None:
-        bodies = [{"team": team, **body} for body in bodies]
+        entries = [Entry(entry.place, {"team": team, **entry.body}) for entry in entries]
+    batch = Batch(entries)
     try:
-        results = asyncio.run(_submit_all(url or default_url(), bodies, wait, timeout))
+        asyncio.run(_run(batch, url, wait, timeout))
     except KeyboardInterrupt:
+        _say_what_goes_on(batch)
         raise typer.Exit(Exit.INTERRUPTED) from None
+    except DrystoneError as error:
+        fail(explained(error), exit_of(error))
+    results = [batch.results[place] for place in range(len(entries))]
+    _print_refusals(batch)
     if as_json:
-        print_json([_document(result) for result in results])
+        print_json([_document(e, r) for e, r in zip(entries, results, strict=True)])
     else:
-        _print(bodies, results, wait)
+        _print(results, wait)
     raise typer.Exit(verdict_code(results, wait))
 
 
 def verdict_code(results: Sequence[Result], wait: bool) -> Exit:
     """The gravest code: what cannot be known, then what was refused, then how tasks ended."""
     errors = {exit_of(result) for result in results if isinstance(result, DrystoneError)}
-    for code in (Exit.UNREACHABLE, Exit.NEVER_FITS, Exit.REFUSED, Exit.NOT_FOUND):
+    for code in (Exit.UNREACHABLE, Exit.BUSY, Exit.REFUSED, Exit.NOT_FOUND, Exit.NOT_RUN):
         if code in errors:
             return code
     if not wait:
@@ -94,36 +105,58 @@ def _has_run(task: TaskView) -> bool:
     return task.outcome is not None and task.outcome.exit_code is not None
 
 
-async def _submit_all(
-    url: str, bodies: Sequence[dict[str, Any]], wait: bool, timeout: float | None
-) -> list[Result]:
-    turns = asyncio.Semaphore(CONCURRENCY)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    with _progress() as progress:
-        async with AsyncClient(url) as client:
-            sent = progress.add_task("submitted", total=len(bodies))
+async def _run(batch: "Batch", url: str | None, wait: bool, timeout: float | None) -> None:
+    async with AsyncClient(url, busy_s_max=BUSY_S_MAX) as client:
+        await batch.run(client, wait, timeout)
 
-            async def one(body: dict[str, Any]) -> Result:
+
+@dataclass
+class Batch:
+    """The tasks of one file, and by their place what has become of each so far."""
+
+    entries: Sequence[Entry]
+    results: dict[int, Result] = field(default_factory=dict)
+    sent: set[int] = field(default_factory=set)
+    """Their requests have left, whether answered or not."""
+    given_up: DrystoneError | None = None
+
+    async def run(self, client: AsyncClient, wait: bool, timeout: float | None) -> None:
+        """Submit all; wait for their ends where that is asked for."""
+        turns = asyncio.Semaphore(CONCURRENCY)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        places = range(len(self.entries))
+        with _progress() as progress:
+            bar = progress.add_task("submitted", total=len(places))
+
+            async def one(place: int) -> None:
                 async with turns:
-                    try:
-                        return await client.submit(body)
-                    except DrystoneError as error:
-                        return error
-                    finally:
-                        progress.advance(sent)
+                    self.results[place] = await self._submit(client, place)
+                    progress.advance(bar)
 
-            results = list(await asyncio.gather(*(one(body) for body in bodies)))
+            await asyncio.gather(*(one(place) for place in places))
             if not wait:
-                return results
-            ended = progress.add_task("ended", total=len(bodies))
+                return
+            over = progress.add_task("ended", total=len(places))
 
-            async def end(result: Result) -> Result:
+            async def end(place: int) -> None:
+                result = self.results[place]
                 if isinstance(result, TaskView):
-                    result = await _until_ended(client, result, turns, deadline)
-                progress.advance(ended)
-                return result
+                    self.results[place] = await _until_ended(client, result, turns, deadline)
+                progress.advance(over)
 
-            return list(await asyncio.gather(*(end(result) for result in results)))
+            await asyncio.gather(*(end(place) for place in places))
+
+    async def _submit(self, client: AsyncClient, place: int) -> Result:
+        if self.given_up is not None:
+            return self.given_up
+        self.sent.add(place)
+        try:
+            return await client.submit(self.entries[place].body)
+        except _ALL_THE_SAME as error:
+            self.given_up = error
+            return error
+        except DrystoneError as error:
+            return error
 
 
 async def _until_ended(
@@ -154,26 +187,61 @@ def _progress() -> Progress:
     )
 
 
-def _text(file: Path) -> str:
+def _text(file: str) -> str:
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"{file} cannot be read: {error}", Exit.USAGE)
+        if file == "-":
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        with open(file, encoding="utf-8-sig") as opened:
+            return opened.read()
+    except UnicodeDecodeError as error:
+        fail(f"{file} is not UTF-8 (byte {error.start})", Exit.USAGE)
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", Exit.USAGE)
 
 
-def _document(result: Result) -> Any:
+def _say_what_goes_on(batch: Batch) -> None:
+    results = batch.results
+    accepted = [place for place, result in results.items() if isinstance(result, TaskView)]
+    open_ones = [place for place in accepted if not _is_over(results[place])]
+    unknown = sorted(batch.sent - set(results))
+    note(
+        f"interrupted: {len(accepted)} of {len(batch.entries)} tasks were accepted, and "
+        f"{len(open_ones)} of them may go on"
+    )
+    for place in unknown:
+        body = batch.entries[place].body
+        name = f"{body.get('team', 'default')}/{body['id']}"
+        note(f"{batch.entries[place].place}: {name} may have been accepted too")
+
+
+def _is_over(result: Result) -> bool:
+    return isinstance(result, TaskView) and result.phase.final
+
+
+def _document(entry: Entry, result: Result) -> Any:
     if isinstance(result, TaskView):
         return result.model_dump(mode="json")
-    refused: dict[str, Any] = {"error": result.code, "message": str(result)}
+    refused: dict[str, Any] = {"error": result.code, "message": str(result), "place": entry.place}
     return refused | ({"lost": result.lost} if isinstance(result, NeverFitsError) else {})
 
 
-def _print(bodies: Sequence[dict[str, Any]], results: Sequence[Result], wait: bool) -> None:
-    for body, result in zip(bodies, results, strict=True):
-        if isinstance(result, DrystoneError):
-            print(f"drystone: {body.get('id', 'task')}: {explained(result)}", file=sys.stderr)
-            if isinstance(result, UnavailableError):
-                break
+def _print_refusals(batch: Batch) -> None:
+    errors = {p: r for p, r in sorted(batch.results.items()) if isinstance(r, DrystoneError)}
+    same = [place for place, error in errors.items() if isinstance(error, _ALL_THE_SAME)]
+    own = [place for place in errors if place not in set(same)]
+    for place in own[:REFUSALS_SHOWN_MAX]:
+        note(f"{batch.entries[place].place}: {explained(errors[place])}")
+    if len(own) > REFUSALS_SHOWN_MAX:
+        note(f"and {len(own) - REFUSALS_SHOWN_MAX} more were refused")
+    if same:
+        first = batch.entries[same[0]].place
+        note(
+            f"{len(same)} of {len(batch.entries)} tasks got no answer, {first} first:"
+            f" {explained(errors[same[0]])}"
+        )
+
+
+def _print(results: Sequence[Result], wait: bool) -> None:
     tasks = [result for result in results if isinstance(result, TaskView)]
     if not wait:
         for task in tasks:

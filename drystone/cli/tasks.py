@@ -1,27 +1,47 @@
 """`drystone tasks ...`: list, get, logs, cancel, explain, events, attempts."""
 
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from domain.errors import DrystoneError, UnavailableError
 from domain.faces import Explanation
-from domain.reasons import Reason
 from domain.views import AttemptView, TaskView
 from drystone.cli.exits import Exit
+from drystone.cli.following import Follower
 from drystone.cli.output import (
     JsonOption,
     TeamOption,
     UrlOption,
     age,
     asking,
+    ended,
+    exit_of,
+    explained,
     fail,
+    note,
     print_facts,
     print_json,
     print_table,
+    spoken,
 )
 
 tasks = typer.Typer(help="Look at tasks and end them.", no_args_is_help=True)
+
+ATTEMPT_COLUMNS = ["ATTEMPT", "WHERE", "PLACED", "STARTED", "ENDED", "HOW"]
+UNTOLD = "-"
+"""Agents tell when an attempt started together with its end."""
+
+
+class Streams(StrEnum):
+    """Which output."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    BOTH = "both"
+
 
 TaskId = Annotated[str, typer.Argument(help="The task's id, or TEAM/ID.")]
 
@@ -80,9 +100,7 @@ def get(
     print_facts(_facts(view))
     if attempts:
         print()
-        print_table(
-            ["ATTEMPT", "WHERE", "STARTED", "ENDED", "HOW"], [_attempt(a) for a in attempts], ""
-        )
+        print_table(ATTEMPT_COLUMNS, [_attempt(a) for a in attempts], "")
 
 
 @tasks.command()
@@ -90,16 +108,34 @@ def logs(
     task: TaskId,
     team: TeamOption = "default",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the task ends.")] = False,
-    attempt: Annotated[int | None, typer.Option("--attempt", "-a", help="Else the latest.")] = None,
-    stream: Annotated[str, typer.Option("--stream", help="stdout, stderr or both.")] = "both",
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", "-a", help="Else the latest; followed: all.", min=1)
+    ] = None,
+    stream: Annotated[Streams, typer.Option("--stream", help="Which output.")] = Streams.BOTH,
     url: UrlOption = None,
 ) -> None:
-    """The output of a task."""
+    """The output of a task, both streams on standard output. Says where bytes are missing."""
     team, task_id = _named(task, team)
     with asking(url) as client:
-        for data in client.logs(task_id, team=team, follow=follow, attempt=attempt, stream=stream):
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+        follower = Follower(client, team, task_id, tell=note, warn=note)
+        if follow:
+            client.get(task_id, team=team)
+            _follow(follower, stream, attempt)
+            return
+        pieces = client.output(task_id, team=team, attempt=attempt, stream=stream.value)
+        for piece in pieces:
+            if piece.stream is not None:
+                follower.write(piece, sys.stdout.buffer)
+
+
+def _follow(follower: Follower, stream: Streams, attempt: int | None) -> None:
+    """Both streams at once, each as it comes; the first that must be given up says why."""
+    names = ("stdout", "stderr") if stream is Streams.BOTH else (stream.value,)
+    copying = [follower.start(name, sys.stdout.buffer, attempt) for name in names]
+    for one in copying:
+        one.join()
+        if one.error is not None:
+            raise one.error
 
 
 @tasks.command()
@@ -112,17 +148,27 @@ def cancel(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask tasks to end."""
-    ended: list[TaskView] = []
+    """Ask tasks to end: each of them, whatever becomes of the others."""
+    told: list[TaskView] = []
+    refused: list[DrystoneError] = []
+    keys = [_named(task, team) for task in named]
     with asking(url) as client:
-        for task in named:
-            of_team, task_id = _named(task, team)
-            ended.append(client.cancel(task_id, team=of_team, abandon=abandon))
+        for of_team, task_id in keys:
+            try:
+                view = client.cancel(task_id, team=of_team, abandon=abandon)
+            except UnavailableError:
+                raise
+            except DrystoneError as error:
+                refused.append(error)
+                note(explained(error))
+                continue
+            told.append(view)
+            if not as_json:
+                print(f"{view.key}: {view.phase.value if view.phase.final else 'told to end'}")
     if as_json:
-        print_json(ended)
-        return
-    for view in ended:
-        print(f"{view.key}: {view.phase.value if view.phase.final else 'told to end'}")
+        print_json(told)
+    if refused:
+        raise typer.Exit(exit_of(refused[0]))
 
 
 @tasks.command()
@@ -165,8 +211,7 @@ def attempts(
     if as_json:
         print_json(page)
         return
-    columns = ["ATTEMPT", "WHERE", "STARTED", "ENDED", "HOW"]
-    print_table(columns, [_attempt(a) for a in page.items], "no attempts")
+    print_table(ATTEMPT_COLUMNS, [_attempt(a) for a in page.items], "no attempts")
 
 
 def _named(task: str, team: str) -> tuple[str, str]:
@@ -192,8 +237,8 @@ def _row(task: TaskView) -> tuple[object, ...]:
 def _why(task: TaskView) -> str:
     if task.outcome is not None:
         code = "" if task.outcome.exit_code is None else f"exit {task.outcome.exit_code}"
-        return ", ".join(word for word in (code, _spoken(task.outcome.reason)) if word)
-    return _spoken(task.verdict.verdict.reason) if task.verdict else ""
+        return ", ".join(word for word in (code, spoken(task.outcome.reason)) if word)
+    return spoken(task.verdict.verdict.reason) if task.verdict else ""
 
 
 def _facts(view: TaskView) -> list[tuple[str, object]]:
@@ -214,14 +259,27 @@ def _facts(view: TaskView) -> list[tuple[str, object]]:
 
 
 def _attempt(attempt: AttemptView) -> tuple[object, ...]:
-    ending = attempt.ending
-    how = ""
-    if ending is not None:
-        code = "" if ending.exit_code is None else str(ending.exit_code)
-        words = (ending.kind.value, code, _spoken(ending.reason), ending.detail)
-        how = " ".join(word for word in words if word)
+    started = attempt.started_at or (UNTOLD if attempt.ended_at is None else "")
     place = f"{attempt.cluster}/{attempt.machine}"
-    return (attempt.number, place, attempt.started_at, attempt.ended_at, how)
+    return (
+        attempt.number,
+        place,
+        attempt.placed_at,
+        started,
+        attempt.ended_at,
+        _stands(attempt) if attempt.ending is None else ended(attempt.ending),
+    )
+
+
+def _stands(attempt: AttemptView) -> str:
+    """What is known of an attempt whose end is not."""
+    if attempt.closed:
+        return "closed; may still hold room" if attempt.holds_room else "closed"
+    if attempt.stop_cause is not None:
+        return f"told to stop: {attempt.stop_cause.value.replace('_', ' ')}"
+    if attempt.admitted_at is None:
+        return "offered"
+    return f"admitted {age(attempt.admitted_at)} ago"
 
 
 def _print_explanation(told: Explanation) -> None:
@@ -231,15 +289,11 @@ def _print_explanation(told: Explanation) -> None:
     if told.verdict and told.verdict.verdict.lost:
         print()
         lost = sorted(told.verdict.verdict.lost.items(), key=lambda item: -item[1])
-        print_table(["MACHINES", "LOST TO"], [(n, _spoken(reason)) for reason, n in lost], "")
+        print_table(["MACHINES", "LOST TO"], [(n, spoken(reason)) for reason, n in lost], "")
     if told.history:
         print()
-        rows = [(v.at, _spoken(v.verdict.reason), v.verdict.detail) for v in told.history]
+        rows = [(v.at, spoken(v.verdict.reason), v.verdict.detail) for v in told.history]
         print_table(["SINCE", "WHY IT WAITED", "NEAREST MISS"], rows, "")
-
-
-def _spoken(reason: Reason | None) -> str:
-    return "" if reason is None else reason.value.replace("_", " ")
 
 
 def add_tasks(app: typer.Typer) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from domain.misfit import told
 from drystone.stack.child import DyingError
 from drystone.stack.folder import FolderError, held, prepare
-from drystone.stack.plan import PortInUseError, Wish, plan
+from drystone.stack.plan import OPTIONS, PortInUseError, Wish, WishError, plan
 from drystone.stack.supervisor import NotReadyError, Supervisor
 
 EXIT_CANNOT_START = 1
+EXIT_USAGE = 2
 
 
 def main() -> int:
@@ -26,9 +28,11 @@ def main() -> int:
     except (FolderError, PortInUseError, NotReadyError, DyingError) as error:
         print(f"drystone up: {error}", file=sys.stderr, flush=True)
         return EXIT_CANNOT_START
+    except WishError as error:
+        print(f"drystone up: {error}", file=sys.stderr, flush=True)
+        return EXIT_USAGE
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        print(f"drystone up: settings do not fit: {wrong}", file=sys.stderr)
+        print(f"drystone up: settings do not fit: {told(error, OPTIONS)}", file=sys.stderr)
         return EXIT_CANNOT_START
     return 0
 

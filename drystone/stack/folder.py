@@ -5,6 +5,7 @@ The lock is the operating system's and ends with its holder; the file beside it 
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +69,8 @@ def held(folder: Path) -> Iterator[None]:
             by = f" (process {state.pid}, {state.api_url})" if state else ""
             raise FolderError(
                 f"the data folder {folder} is in use by another `drystone up`{by}: "
-                "stop it with `drystone down`, or give another folder with --data"
+                f"stop it with `drystone down --data {shlex.quote(str(folder))}`, "
+                "or give another folder with --data"
             )
         yield
 

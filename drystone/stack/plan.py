@@ -7,15 +7,38 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.ids import NAME_CHARS_MAX
+from pydantic import BaseModel, ValidationError
+
+from domain.ids import NAME_CHARS_MAX, Name
+from domain.misfit import given, told
+from domain.resources import Resources
 from runtime.settings import Settings, StoreSettings
 from runtime.temporal import dev_server_command
 
 LOOPBACK = "127.0.0.1"
+PORT_MAX = 65_535
+
+
+OPTIONS = {
+    "data_dir": "--data",
+    "api_port": "--api-port",
+    "temporal_ui_port": "--ui-port",
+    "agent_port": "--agent-port",
+    "machine": "--machine",
+}
+"""What people call the settings that `up` has an option for."""
 
 
 class PortInUseError(Exception):
     """Somebody listens there already; the text names the port and the option to change it."""
+
+
+class WishError(Exception):
+    """An option that cannot be meant so; the text names it, and what is allowed."""
+
+
+class _Named(BaseModel):
+    machine: Name
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,8 @@ class Plan:
 
 
 def plan(wish: Wish) -> Plan:
-    """Settings and command lines for this wish."""
+    """Settings and command lines for this wish; WishError names the option that does not fit."""
+    check_wish(wish)
     agent_port = wish.agent_port or free_port()
     settings = Settings(
         data_dir=wish.data or StoreSettings().data_dir,
@@ -70,6 +94,26 @@ def plan(wish: Wish) -> Plan:
         keeper_agent_url=f"http://{LOOPBACK}:{agent_port}",
     )
     return Plan(wish, settings.data_dir, settings, _commands(wish, settings))
+
+
+def check_wish(wish: Wish) -> None:
+    """WishError for what only a process started much later would refuse."""
+    for option, port in _ports(wish):
+        if not 1 <= port <= PORT_MAX:
+            raise WishError(f"{option}: must be a port from 1 to {PORT_MAX}, not {port}")
+    for option, name, written in (("--cpu", "cpu", wish.cpu), ("--memory", "memory", wish.memory)):
+        if written is None:
+            continue
+        try:
+            offered = Resources.model_validate({name: written})
+        except ValidationError as error:
+            raise WishError(f"{option}: {told(error).removeprefix(f'{name}: ')}") from None
+        if not any(offered.vector()):
+            raise WishError(f"{option}: must be more than 0, not {given(written)}")
+    try:
+        _Named(machine=wish.machine or "machine")
+    except ValidationError as error:
+        raise WishError(told(error, OPTIONS)) from None
 
 
 def _commands(wish: Wish, settings: Settings) -> dict[str, list[str]]:
@@ -103,19 +147,23 @@ def free_port() -> int:
 
 def check_ports(wish: Wish) -> None:
     """PortInUseError for the first port that is taken."""
+    ports = _ports(wish)
+    for place, (option, port) in enumerate(ports):
+        twice = next((other for other, same in ports[:place] if same == port), None)
+        if twice is not None:
+            raise PortInUseError(f"{twice} and {option} are the same port, {port}")
+        if not is_free(port):
+            raise PortInUseError(f"port {port} is in use: give another one with {option}")
+
+
+def _ports(wish: Wish) -> list[tuple[str, int]]:
     named = {
         "--api-port": wish.api_port,
         "--temporal-port": wish.temporal_port,
         "--ui-port": wish.ui_port,
         "--agent-port": wish.agent_port,
     }
-    given = [(option, port) for option, port in named.items() if port is not None]
-    for place, (option, port) in enumerate(given):
-        twice = next((other for other, same in given[:place] if same == port), None)
-        if twice is not None:
-            raise PortInUseError(f"{twice} and {option} are the same port, {port}")
-        if not is_free(port):
-            raise PortInUseError(f"port {port} is in use: give another one with {option}")
+    return [(option, port) for option, port in named.items() if port is not None]
 
 
 def is_free(port: int) -> bool:

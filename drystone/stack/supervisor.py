@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -75,7 +76,8 @@ class Supervisor:
         self.ready = True
         self._write()
         settings, took_s = self.plan.settings, time.monotonic() - began
-        self.say(f"Drystone is up ({took_s:.1f} s). Stop it with Ctrl-C or `drystone down`.")
+        down = f"drystone down --data {shlex.quote(str(self.plan.folder))}"
+        self.say(f"Drystone is up ({took_s:.1f} s). Stop it with Ctrl-C or `{down}`.")
         self.say(f"  API      {settings.api_url}  (documentation at /docs)")
         self.say(f"  Web UI   {self.plan.ui_url}")
         self.say(f"  Temporal {settings.temporal_address}")

@@ -15,6 +15,8 @@ from drystone.stack.folder import read_state
 from tests.support.fleet import free_port, wait_until
 
 COMMAND_S_MAX = 90
+OUTPUT_BYTES_MAX = 1_000_000
+"""Kept of each stream, so that a test can write more."""
 DRYSTONE = [sys.executable, "-P", "-m", "drystone.cli.main"]
 
 
@@ -45,6 +47,7 @@ class Up:
             **outside,
             "DRYSTONE_API_URL": f"http://127.0.0.1:{self.api_port}",
             "DRYSTONE_DATA_DIR": str(self.data),
+            "DRYSTONE_OUTPUT_BYTES_MAX": str(OUTPUT_BYTES_MAX),
         }
 
     def start(self) -> subprocess.Popen[bytes]:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 
-from tests.cli.conftest import COMMAND_S_MAX, DRYSTONE, Up, call
+from drystone.stack.folder import read_state
+from tests.cli.conftest import COMMAND_S_MAX, DRYSTONE, OUTPUT_BYTES_MAX, Up, call
 from tests.support.fleet import wait_until
 
 SMALL = ("--cpu", "50m", "--memory", "16Mi")
@@ -31,10 +33,61 @@ def test_run_keeps_the_two_outputs_apart(up: Up) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("b c\n", "no\n", 0)
 
 
-def test_run_shows_the_output_of_every_attempt(up: Up) -> None:
+def test_run_shows_the_output_of_every_attempt_and_says_which(up: Up) -> None:
     script = 'echo try $DRYSTONE_ATTEMPT; [ "$DRYSTONE_ATTEMPT" -ge 2 ]'
-    done = up.call("run", "-q", *SMALL, "--retries", "2", "--", "sh", "-c", script)
+    done = up.call("run", *SMALL, "--retries", "2", "--", "sh", "-c", script)
     assert (done.stdout, done.returncode) == ("try 1\ntry 2\n", 0)
+    told = [line for line in done.stderr.splitlines() if "attempt" in line]
+    place = machine_of(up)
+    assert told == [
+        f"drystone: attempt 1 on {place}",
+        f"drystone: attempt 2 on {place} (attempt 1: exited 1 nonzero exit)",
+    ]
+
+
+def test_quiet_is_not_silent_about_what_the_exit_code_does_not_tell(up: Up) -> None:
+    slow = up.call("run", "-q", *SMALL, "--timeout", "1", "--", "sleep", "60")
+    assert slow.returncode == 143
+    assert "run_timeout, longer than 1 s" in slow.stderr
+    never = up.call("run", "-q", *SMALL, "--", "no-such-command-anywhere")
+    assert "no_such_command" in never.stderr
+    plain = up.call("run", "-q", *SMALL, "--", "false")
+    assert (plain.returncode, plain.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("words", [("run", "-q"), ("tasks", "logs"), ("tasks", "logs", "-f")])
+def test_output_that_is_no_longer_kept_is_counted(up: Up, words: tuple[str, ...]) -> None:
+    written = 5 * OUTPUT_BYTES_MAX
+    name = "writes-much"  # One task for all three: submitting it again is the same task.
+    script = f"head -c {written} /dev/zero; echo end"
+    options = (*SMALL, "--id", name, "--", "sh", "-c", script)
+    if words[0] == "run":
+        # It has ended before it is read: by then its beginning is gone for certain.
+        up.call("run", "--json", *options)
+    done = up.call(*words, *(options if words[0] == "run" else (name,)))
+    assert done.stdout.endswith("\0end\n")
+    missing = written + len("end\n") - len(done.stdout)
+    assert missing >= written - OUTPUT_BYTES_MAX
+    line = f"{missing} bytes of stdout of attempt 1 are missing here, bytes 0 to {missing - 1}"
+    assert line in done.stderr
+
+
+def test_a_planned_restart_of_the_api_is_not_noticed_by_who_follows(up: Up) -> None:
+    state = read_state(up.data)
+    assert state is not None
+    name = fresh()
+    script = "for n in 1 2 3 4; do echo $n; sleep 0.5; done; exit 4"
+    command = [*DRYSTONE, "run", *SMALL, "--id", name, "--", "sh", "-c", script]
+    with subprocess.Popen(
+        command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        psutil.Process(state.children["api"].pid).terminate()
+        out, err = process.communicate(timeout=COMMAND_S_MAX)
+    assert (first + out, process.returncode) == ("1\n2\n3\n4\n", 4), err
+    assert "missing" not in err
+    assert "Error" not in err
 
 
 def test_run_says_75_when_nothing_ran(up: Up) -> None:
@@ -79,7 +132,7 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
     for tasks, code in (
         ([good, good], 0),
         ([good, bad], 1),
-        ([good, huge], 66),
+        ([good, huge], 75),
         ([good, wrong], 65),
         ([good, slow], 77),
     ):
@@ -104,9 +157,50 @@ def test_submit_says_75_when_a_task_ended_without_running(up: Up) -> None:
     assert "EXPIRED" in done.stdout
 
 
-@pytest.mark.parametrize("text", ['{"command": ', "[1]", '{"a": 1}\nno'])
-def test_submit_names_the_line_that_is_none(up: Up, text: str) -> None:
-    assert up.call("submit", "-f", "-", text=text).returncode == 65
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"command": ', "-: not JSON"),
+        ('[\n{"command": ["true"]},\n]', "-: not JSON: Expecting value: line 3"),
+        ("[1]", "-: must be an object, not 1"),
+        ('{"a": 1}\nno', "-, line 2: not JSON"),
+        ('{"command": ["true"]}\n\n{"command": "true"}', "-, line 3: command: must be a list"),
+        ('[{"command": ["true"]}, {}]', "-, entry 2: command: is needed"),
+        ("\n", "-: there is no task in it"),
+    ],
+)
+def test_submit_names_the_entry_that_does_not_fit(up: Up, text: str, place: str) -> None:
+    done = up.call("submit", "-f", "-", text=text)
+    assert done.returncode == 65
+    assert place in done.stderr
+
+
+def test_all_are_cancelled_whatever_becomes_of_the_first(up: Up) -> None:
+    names = [fresh(), fresh()]
+    lines = "\n".join(
+        json.dumps({"id": name, "command": ["sleep", "60"], "resources": {"cpu": "50m"}})
+        for name in names
+    )
+    assert up.call("submit", "-f", "-", text=lines).returncode == 0
+    done = up.call("tasks", "cancel", "none-such", *names)
+    assert done.returncode == 67
+    assert "none-such" in done.stderr
+    for name in names:
+        assert name in done.stdout
+        view = json.loads(up.call("tasks", "get", name, "--wait", "20", "--json").stdout)
+        assert view["phase"] == "CANCELLED"
+
+
+def test_a_running_attempt_shows_since_when_it_is_there(up: Up) -> None:
+    name = fresh()
+    task = {"id": name, "command": ["sleep", "60"], "grace_s": 0, "resources": {"cpu": "50m"}}
+    up.call("submit", "-f", "-", text=json.dumps(task))
+    wait_until(lambda: "admitted" in up.call("tasks", "attempts", name).stdout, "it is admitted")
+    header, row = up.call("tasks", "attempts", name).stdout.splitlines()
+    assert header.split() == ["ATTEMPT", "WHERE", "PLACED", "STARTED", "ENDED", "HOW"]
+    assert row[header.index("PLACED") :].startswith("20")
+    assert row[header.index("STARTED") :].startswith("- ")
+    up.call("tasks", "cancel", name)
 
 
 def test_a_file_that_is_not_there_is_named(up: Up) -> None:
@@ -153,11 +247,16 @@ def test_places_are_listed(up: Up) -> None:
 def test_ctrl_c_cancels_what_run_has_submitted(up: Up) -> None:
     name = fresh()
     command = [*DRYSTONE, "run", *SMALL, "--grace", "1", "--id", name, "--", "sleep", "60"]
-    process = subprocess.Popen(command, env=up.environment, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=up.environment, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
     runs = ("tasks", "list", "--phase", "running")
     wait_until(lambda: name in up.call(*runs).stdout, "the task runs")
     process.send_signal(signal.SIGINT)
-    assert process.wait(COMMAND_S_MAX) != 0
+    _, told = process.communicate(timeout=COMMAND_S_MAX)
+    assert process.returncode == 130
+    assert f"cancelling default/{name}" in told
+    assert f"default/{name} cancelled" in told
     view = json.loads(up.call("tasks", "get", name, "--json").stdout)
     assert view["phase"] == "CANCELLED"
 

@@ -83,10 +83,17 @@ async def test_each_attempt_has_a_working_folder_of_its_own(shared):
 
 
 async def test_a_working_folder_can_be_asked_for(shared, tmp_path):
-    folder = tmp_path / "deep" / "wanted"
+    folder = tmp_path / "wanted"
+    folder.mkdir()
     attempt = await shared.start("pwd", name="wanted", working_dir=str(folder))
     await shared.ending(attempt)
     assert await output(shared, attempt) == f"{folder}\n"
+
+
+async def test_a_relative_working_folder_is_made_in_that_of_the_attempt(shared):
+    attempt = await shared.start("pwd", name="relative", working_dir="a/b")
+    await shared.ending(attempt)
+    assert (await output(shared, attempt)).endswith("relative#1/a/b\n")
 
 
 async def test_what_cannot_start_says_why(shared, tmp_path):
@@ -96,6 +103,7 @@ async def test_what_cannot_start_says_why(shared, tmp_path):
     cases = [
         (("no-such-command-anywhere",), {}, Reason.NO_SUCH_COMMAND),
         (("./missing",), {}, Reason.NO_SUCH_COMMAND),
+        (("true",), {"working_dir": str(tmp_path / "misspelt")}, Reason.WORKING_FOLDER),
         (("true",), {"working_dir": str(tmp_path / "file")}, Reason.WORKING_FOLDER),
         (("true",), {"working_dir": str(tmp_path / "file" / "x")}, Reason.WORKING_FOLDER),
         ((str(tmp_path / "plain"),), {}, Reason.CANNOT_START),
@@ -107,6 +115,7 @@ async def test_what_cannot_start_says_why(shared, tmp_path):
         assert ended.ending.exit_code is None
         assert ended.ending.detail
         assert ended.started_at is None
+    assert not (tmp_path / "misspelt").exists()
 
 
 async def test_use_is_measured(shared):
