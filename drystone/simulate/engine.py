@@ -108,6 +108,10 @@ class Engine:
         shape = self._shape(self._stream[placed.task].demand)
         self._index.give_back(slot, shape, as_bits(placed.devices))
 
+    def observe(self, task: int, machine: int) -> None:
+        """Somebody else has placed this task there: it holds room."""
+        self._index.take(int(self._slots[machine]), self._shape(self._stream[task].demand))
+
     def impossible(self, demand: Demand) -> Reason | None:
         """The foremost reason, if no machine could hold it with nothing but reservations there."""
         asks = demand.asks._replace(gpu=demand.devices)

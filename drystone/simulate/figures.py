@@ -119,8 +119,10 @@ def _waits(waited_ms: list[int] | None) -> dict[str, float] | None:
     """Nearest-rank percentiles of those who were placed, in seconds."""
     if not waited_ms:
         return None
-    ordered = sorted(waited_ms)
-    found = {
-        f"p{percent}": ordered[-(-len(ordered) * percent // 100) - 1] / 1_000 for percent in WAITS
-    }
-    return {**found, "max": ordered[-1] / 1_000}
+    found = {f"p{percent}": percentile(waited_ms, percent) / 1_000 for percent in WAITS}
+    return {**found, "max": max(waited_ms) / 1_000}
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The smallest value that at least `percent` of them do not exceed (nearest rank)."""
+    return sorted(values)[-(-len(values) * percent // 100) - 1]
