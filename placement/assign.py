@@ -1,20 +1,35 @@
 """Batch assignment: shapes in, slots and devices out, room taken on the index.
 
-The plain meaning: for each task in order, of the machines that pass every predicate now, the one
-with the best score now. Knows no task by name, and writes no verdicts.
+The plain meaning. Tasks are served band by band, in rounds. In a round every task has a *hand* of
+machines, no machine is in two hands, and the task takes the best machine of its hand that passes
+every predicate. A round deals out all machines of the pool, so a task that is alone in a round
+sees every machine; with more tasks than the pool has hands of HAND machines, further rounds follow.
+Who found nothing in its hand is dealt a larger one, and at last looks at every machine, so that a
+task waits only when no machine can take it. Machines with GPUs are a pool of their own, for tasks
+that need one and for those that found no other machine.
 """
 
+import random
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from domain.constraint import Spread
+from placement.dealing import Dealer, Tasks
 from placement.demand import Batch
+from placement.hands import NO_FIT, Hands, barred, chosen, one_pool
 from placement.index import MachineIndex
 from placement.policy import DEFAULT_POLICY, Policy
-from placement.scan import Scan, draw_ties
+from placement.pools import size, slots_of
+from placement.room import GPU, Slots
+from placement.spreads import SpreadCounts
 
 UNPLACED = -1
+HAND = 100
+"""Machines that a task is dealt at least, where there are so many."""
+LARGE_HAND = 2_000
+"""The same for those that found nothing among the first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,31 +45,147 @@ class Assigned:
 
 
 def assign(
-    index: MachineIndex, batch: Batch, policy: Policy = DEFAULT_POLICY, seed: int = 0
+    index: MachineIndex,
+    batch: Batch,
+    policy: Policy = DEFAULT_POLICY,
+    seed: int = 0,
+    *,
+    hand: int = HAND,
 ) -> Assigned:
     """Place what fits and take its room. Equal inputs and seed give equal results.
 
-    Room only shrinks meanwhile, so a shape that has failed once is not looked at again. A task for
-    which there is no machine waits, and holds up nobody behind it.
+    A shape that has failed is not looked at again until some machine has more room than it had.
     """
-    slots = np.full(len(batch), UNPLACED, dtype=np.int32)
-    devices = np.zeros(len(batch), dtype=np.uint64)
-    draw = draw_ties(index, seed)
-    scans: dict[int, Scan] = {}
-    full: dict[int, None] = {}
-    touched: list[int] = []
-    for at, code in enumerate(batch.code.tolist()):
-        if code in full:
-            continue
-        shape = batch.shapes[code]
-        scan = scans.get(code)
-        if scan is None:
-            scan = scans[code] = Scan(index, shape, policy, draw)
-        slot = scan.best(touched)
-        if slot is None:
-            full[code] = None
-            continue
-        devices[at] = index.take(slot, shape)
-        slots[at] = slot
-        touched.append(slot)
-    return Assigned(slots, devices, tuple(full))
+    work = _Work(index, batch, policy, random.Random(seed), hand)
+    full = np.array([shape in index.full for shape in batch.shapes], dtype=np.bool_)
+    for band in _bands(batch):
+        work.serve(band[~full[batch.code[band]]])
+    waiting = np.unique(batch.code[work.slot == UNPLACED]).tolist()
+    index.remember_full(batch.shapes[code] for code in waiting)
+    return Assigned(work.slot, work.devices, tuple(waiting))
+
+
+def _bands(batch: Batch) -> list[Tasks]:
+    tasks = np.arange(len(batch))
+    if batch.band is None:
+        return [tasks]
+    return np.split(tasks, np.flatnonzero(np.diff(batch.band)) + 1)
+
+
+class _Work:
+    """What one batch has got so far."""
+
+    def __init__(
+        self, index: MachineIndex, batch: Batch, policy: Policy, chance: random.Random, hand: int
+    ) -> None:
+        self.slot = np.full(len(batch), UNPLACED, dtype=np.int32)
+        self.devices = np.zeros(len(batch), dtype=np.uint64)
+        self._index = index
+        self._batch = batch
+        self._policy = policy
+        self._chance = chance
+        self._hand = hand
+        self._spreads = SpreadCounts(index)
+
+    def serve(self, tasks: Tasks) -> None:
+        """Everything that fits, of one band."""
+        codes = self._batch.code[tasks]
+        needs_gpu = (self._batch.ask[GPU, codes] > 0) | (self._batch.gpu_milli[codes] > 0)
+        left = self._serve_from(tasks[~needs_gpu], with_gpu=False)
+        rest = np.sort(np.concatenate([left, tasks[needs_gpu]]))
+        self._serve_from(rest, with_gpu=True)
+
+    def _serve_from(self, tasks: Tasks, *, with_gpu: bool) -> Tasks:
+        """Rounds with hands, then with large ones, then every machine: who is left fits nowhere."""
+        if not len(tasks):
+            return tasks
+        dealer = Dealer(self._index, self._batch, self._chance, with_gpu=with_gpu)
+        first: SpreadCounts | None = self._spreads
+        for hand in (self._hand, max(self._hand, LARGE_HAND)):
+            for family in dealer.families(tasks, first):
+                for mine, hands in dealer.rounds(family, hand):
+                    self._round(mine, hands, family.over)
+            tasks = tasks[self.slot[tasks] == UNPLACED]
+            first = None
+            if not len(tasks):
+                return tasks
+        self._look_everywhere(dealer, tasks)
+        left: Tasks = tasks[self.slot[tasks] == UNPLACED]
+        return left
+
+    def _round(self, tasks: Tasks, hands: Hands, over: Spread) -> None:
+        """Filter, score, assign, commit."""
+        bad = barred(hands)
+        counts = None if over is Spread.NONE else self._spreads.table(hands, over)
+        turn = self._chance.randrange(hands.k)
+        row = chosen(bad, self._policy.score(hands, bad, counts), turn)
+        column = np.flatnonzero(row != NO_FIT)
+        self._commit(tasks[column], hands.slot(row[column], column))
+
+    def _look_everywhere(self, dealer: Dealer, tasks: Tasks) -> None:
+        """Shape by shape over all machines: each sweep gives the best machines one task each."""
+        codes = self._batch.code[tasks]
+        narrow = _Narrow(self._index, self._batch.ask[:, codes].min(axis=1))
+        for code in dict.fromkeys(codes.tolist()):
+            source = dealer.source(code)
+            pool = narrow.of(source.pool)
+            waiting = tasks[codes == code]
+            shape = self._batch.shapes[code]
+            over = shape.constraints.spread
+            alone = over is not Spread.NONE or shape.gpu_total_milli > 0
+            shifts = None if source.shift is None else np.array([source.shift], dtype=np.int32)
+            while len(waiting) and size(pool):
+                hands = one_pool(
+                    self._index,
+                    self._batch,
+                    pool,
+                    0,
+                    codes=self._batch.code[waiting[:1]],
+                    shifts=shifts,
+                )
+                bad = barred(hands)
+                counts = None if over is Spread.NONE else self._spreads.table(hands, over)
+                score = self._policy.score(hands, bad, counts)
+                there = np.flatnonzero(bad[:, 0] >= 0)
+                steps = score[there, 0].astype(np.int32)
+                best = np.argsort(-steps, kind="stable")[: 1 if alone else len(waiting)]
+                pool = slots_of(pool, 0, size(pool))[there]
+                self._commit(waiting[: len(best)], pool[best])
+                waiting = waiting[len(best) :]
+
+    def _commit(self, tasks: Tasks, slots: Slots) -> None:
+        """Take the room: no two of these slots are the same."""
+        batch, index = self._batch, self._index
+        codes = batch.code[tasks]
+        self.slot[tasks] = slots
+        devices = batch.ask[GPU, codes] + batch.gpu_milli[codes] > 0
+        if batch.with_extras:
+            devices |= np.isin(codes, list(batch.with_extras))
+        if devices.any():
+            for task, slot in zip(tasks[devices].tolist(), slots[devices].tolist(), strict=True):
+                shape = batch.shapes[int(batch.code[task])]
+                self.devices[task] = index.take(slot, shape)
+            slots, codes = slots[~devices], codes[~devices]
+        index.take_many(slots, batch, codes)
+        for task in tasks.tolist() if batch.bound else ():
+            if int(batch.code[task]) in batch.bound:
+                self._spreads.add(batch.shapes[int(batch.code[task])], int(self.slot[task]))
+
+
+class _Narrow:
+    """Pools without the machines that have too little for any of the tasks that are left."""
+
+    def __init__(self, index: MachineIndex, least: npt.NDArray[np.int32]) -> None:
+        self._index = index
+        self._least = [(column, int(n)) for column, n in enumerate(least) if n and column != GPU]
+        self._known: dict[int, Slots] = {}
+
+    def of(self, pool: slice | Slots) -> Slots:
+        """What is left of a pool."""
+        found = self._known.get(id(pool))
+        if found is None:
+            enough = np.ones(size(pool), dtype=np.bool_)
+            for column, amount in self._least:
+                enough &= self._index.free[column][pool] >= amount
+            found = self._known[id(pool)] = slots_of(pool, 0, size(pool))[enough]
+        return found

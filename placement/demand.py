@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Constraints
+from domain.constraint import Constraints, LabelTerm, Toleration
 from domain.fleet import PendingTask
-from domain.resources import Resources
+from domain.resources import COLUMNS, Resources
 from domain.task import TaskSpec
 from placement.devices import WHOLE_MILLI
 from placement.neighbours import Neighbour
@@ -20,10 +20,13 @@ GPU_MODEL_LABEL = "gpu_model"
 """A machine says with this label which GPUs it has; a task names those that suit it by a label term
 like any other (`LabelTerm(key=GPU_MODEL_LABEL, operator=Operator.IN, values=("A100", "H100"))`)."""
 
+Column = npt.NDArray[np.int32]
+
 Cooling = Mapping[str, frozenset[str]]
 """By shape digest, the clusters that have lately refused that shape too often."""
 NOTHING_COOLS: Cooling = {}
 NO_RULES = Constraints()
+NOTHING = Resources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,17 +77,59 @@ def shape_of(spec: TaskSpec, cooling: frozenset[str] = frozenset()) -> Shape:
     return shape_for(spec.resources, spec.constraints, team=spec.team, cooling=cooling)
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a shape asks of a machine that does not change while a round assigns."""
+
+    clusters: tuple[str, ...]
+    zones: tuple[str, ...]
+    labels: tuple[LabelTerm, ...]
+    tolerations: tuple[Toleration, ...]
+    cooling: frozenset[str]
+
+    @classmethod
+    def of(cls, shape: Shape) -> "Rule":
+        """Equal for shapes that ask the same of machines."""
+        rules = shape.constraints
+        return cls(rules.clusters, rules.zones, rules.labels, rules.tolerations, shape.cooling)
+
+    @property
+    def shape(self) -> Shape:
+        """A shape that asks for nothing else."""
+        constraints = Constraints.model_construct(
+            clusters=self.clusters,
+            zones=self.zones,
+            labels=self.labels,
+            tolerations=self.tolerations,
+        )
+        return shape_for(NOTHING, constraints, cooling=self.cooling)
+
+
+NO_RULE = Rule((), (), (), (), frozenset())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Tasks in the order in which they are to be served, as codes of shapes.
-
-    `code` is int32 of shape (tasks,), an index into `shapes`; `band`, where given, is int32 of the
-    same length and never falls: every task of a band is served before any of a later one.
-    """
+    """Tasks in the order in which they are to be served, as codes of shapes, and the shapes as
+    columns: what the engine works on."""
 
     shapes: tuple[Shape, ...]
-    code: npt.NDArray[np.int32]
-    band: npt.NDArray[np.int32] | None = None
+    code: Column
+    """int32 of shape (tasks,): each task's place in `shapes`."""
+    band: Column | None
+    """int32 of shape (tasks,), never falling: a band is served in full before the next one."""
+    ask: Column
+    """int32 of shape (standard resources, shapes)."""
+    gpu_milli: Column
+    rule: Column
+    """Each shape's place in `rules`."""
+    rules: tuple[Rule, ...]
+    with_extras: frozenset[int]
+    """Codes of the shapes that ask for named resources."""
+    bound: frozenset[int]
+    """Codes of the shapes that rules between tasks concern."""
+    shunning: frozenset[int]
+    """Those of them that a neighbour can keep off a machine, whatever the neighbour wants."""
 
     def __len__(self) -> int:
         return len(self.code)
@@ -92,11 +137,39 @@ class Batch:
     @classmethod
     def of(cls, shapes: Sequence[Shape], bands: Sequence[int] | None = None) -> "Batch":
         """One entry per task; the same object again is the same shape again."""
-        codes: dict[Shape, int] = {}
-        code = np.array([codes.setdefault(shape, len(codes)) for shape in shapes], dtype=np.int32)
+        distinct = dict(zip(shapes, range(len(shapes)), strict=True))
+        codes = dict(zip(distinct, range(len(distinct)), strict=True))
+        code = np.fromiter(map(codes.__getitem__, shapes), np.int32, len(shapes))
+        return cls.coded(tuple(distinct), code, bands)
+
+    @classmethod
+    def coded(
+        cls, shapes: tuple[Shape, ...], code: Column, bands: Sequence[int] | None = None
+    ) -> "Batch":
+        """For one who has numbered the shapes already."""
         band = None if bands is None else np.array(bands, dtype=np.int32)
         assert band is None or (len(band) == len(code) and (np.diff(band) >= 0).all())
-        return cls(tuple(codes), code, band)
+        rules: dict[Rule, int] = {}
+        rule = [rules.setdefault(Rule.of(shape), len(rules)) for shape in shapes]
+        vectors = [shape.resources.vector() for shape in shapes]
+        return cls(
+            shapes=shapes,
+            code=code,
+            band=band,
+            ask=np.array(vectors, dtype=np.int32).reshape(-1, len(COLUMNS)).T.copy(),
+            gpu_milli=np.array([shape.gpu_milli for shape in shapes], dtype=np.int32),
+            rule=np.array(rule, dtype=np.int32),
+            rules=tuple(rules),
+            with_extras=_codes(shape.resources.extra for shape in shapes),
+            bound=_codes(shape.neighbour for shape in shapes),
+            shunning=_codes(
+                s.constraints.anti_affinity or s.constraints.max_per_machine for s in shapes
+            ),
+        )
+
+
+def _codes(marked: Iterable[object]) -> frozenset[int]:
+    return frozenset(code for code, mark in enumerate(marked) if mark)
 
 
 def shapes_of(pending: Iterable[PendingTask], cooling: Cooling = NOTHING_COOLS) -> list[Shape]:

@@ -76,19 +76,21 @@ class DeviceTable:
         """How many devices of the machine nobody uses."""
         return int(np.count_nonzero(self.free[:, slot] == WHOLE_MILLI))
 
-    def take(self, slot: int, gpu: int, milli: int) -> int:
-        """The devices that the task gets, as bits: whole ones from the front, a share from the
-        device on which it leaves least."""
+    def take(self, slot: int, gpu: int, milli: int, devices: int | None = None) -> int:
+        """The devices that the task gets, as bits. Unless they are chosen already: whole ones from
+        the front, a share from the device on which it leaves least."""
         there = self.free[:, slot]
-        if gpu:
+        if devices is not None:
+            chosen = np.array(named(devices), dtype=np.intp)
+        elif gpu:
             chosen = np.flatnonzero(there == WHOLE_MILLI)[:gpu]
-            assert len(chosen) == gpu, (slot, gpu)
-            there[chosen] = 0
         else:
             after = there.astype(np.int32) - milli
             chosen = np.array([np.where(after >= 0, after, WHOLE_MILLI).argmin()])
-            assert after[chosen[0]] >= 0, (slot, milli)
-            there[chosen] -= milli
+        asked = milli or WHOLE_MILLI
+        assert len(chosen) == (gpu or 1), (slot, gpu, milli)
+        assert (there[chosen] >= asked).all(), (slot, gpu, milli)
+        there[chosen] -= asked
         self._sum(np.array([slot], dtype=np.intp))
         return as_bits(chosen.tolist())
 

@@ -87,7 +87,7 @@ def _detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> st
 
 def _room_detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> str:
     if reason is Reason.NO_ROOM_GPU and shape.gpu_milli:
-        there = int(index.devices.most[: index.slots][lost].max())
+        there = int(index.room.devices.most[: index.slots][lost].max())
         return f"largest free share of a gpu {there} < {shape.gpu_milli}"
     if reason in _COLUMN_OF:
         column = _COLUMN_OF[reason]

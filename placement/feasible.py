@@ -5,6 +5,7 @@ A predicate answers None where the shape asks nothing of the kind. Knows nothing
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,13 +13,15 @@ from domain.constraint import LabelTerm, Operator, Taint
 from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from placement.demand import Shape
-from placement.index import MachineIndex
 from placement.neighbours import Presence
 from placement.pairs import At, Mark, Mask
 
+if TYPE_CHECKING:
+    from placement.index import MachineIndex
+
 _GPU = COLUMNS.index("gpu")
 
-Test = Callable[[MachineIndex, Shape, At], Mask | None]
+Test = Callable[["MachineIndex", Shape, At], Mask | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,12 @@ class Predicate:
     """True when an assignment of the same round may change the answer, and then only to no."""
 
 
-def _in_cluster(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _in_cluster(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     asked = shape.constraints.clusters
     return _named(asked, index.clusters)[index.cluster[: index.slots][at]] if asked else None
 
 
-def _in_zone(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _in_zone(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     asked = shape.constraints.zones
     return _named(asked, index.zones)[index.zone[: index.slots][at]] if asked else None
 
@@ -48,7 +51,7 @@ def _named(names: Iterable[str], codes: Mapping[str, int]) -> Mask:
     return answer
 
 
-def meets(index: MachineIndex, term: LabelTerm, at: At) -> Mask:
+def meets(index: "MachineIndex", term: LabelTerm, at: At) -> Mask:
     """True where the machine's label meets one condition; equals `term.matches(labels)`."""
     match term.operator:
         case Operator.EXISTS | Operator.NOT_EXISTS:
@@ -59,7 +62,7 @@ def meets(index: MachineIndex, term: LabelTerm, at: At) -> Mask:
     return ~found if negated else found
 
 
-def _labelled(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _labelled(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     answer: Mask | None = None
     for term in shape.constraints.labels:
         met = meets(index, term, at)
@@ -67,7 +70,7 @@ def _labelled(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
     return answer
 
 
-def not_tolerated(index: MachineIndex, shape: Shape) -> list[Mark]:
+def not_tolerated(index: "MachineIndex", shape: Shape) -> list[Mark]:
     """The taints of the fleet that repel the shape."""
     tolerations = shape.constraints.tolerations
     return [
@@ -77,41 +80,41 @@ def not_tolerated(index: MachineIndex, shape: Shape) -> list[Mark]:
     ]
 
 
-def _untainted(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _untainted(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     repelling = not_tolerated(index, shape)
     return ~index.bears_any(repelling, at) if repelling else None
 
 
-def _reachable(index: MachineIndex, _: Shape, at: At) -> Mask | None:
+def _reachable(index: "MachineIndex", _: Shape, at: At) -> Mask | None:
     return index.may_place(at)
 
 
-def _uncordoned(index: MachineIndex, _: Shape, at: At) -> Mask | None:
+def _uncordoned(index: "MachineIndex", _: Shape, at: At) -> Mask | None:
     return ~index.cordoned[: index.slots][at]
 
 
-def _not_cooling(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _not_cooling(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     if not shape.cooling:
         return None
     return ~_named(shape.cooling, index.clusters)[index.cluster[: index.slots][at]]
 
 
 def _room_in(column: int) -> Test:
-    def has_room(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+    def has_room(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
         amount = shape.resources.vector()[column]
         return index.free[column, : index.slots][at] >= amount if amount else None
 
     return has_room
 
 
-def _room_for_gpu(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _room_for_gpu(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     """Whole devices that nobody uses, or one device with enough of a share left."""
     if shape.gpu_milli:
-        return index.devices.most[: index.slots][at] >= shape.gpu_milli
+        return index.room.devices.most[: index.slots][at] >= shape.gpu_milli
     return _room_in(_GPU)(index, shape, at)
 
 
-def _room_in_extras(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _room_in_extras(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     answer: Mask | None = None
     for name, amount in shape.resources.extra.items():
         if not amount:
@@ -124,7 +127,7 @@ def _room_in_extras(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
     return answer
 
 
-def _apart(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _apart(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     """Nobody there whom the task shuns, and nobody who shuns the task: the rule binds both."""
     rules = shape.constraints
     unwanted = [Presence(shape.team, service) for service in rules.anti_affinity]
@@ -138,7 +141,7 @@ def _apart(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
     return answer
 
 
-def _below_its_number(index: MachineIndex, shape: Shape, at: At) -> Mask | None:
+def _below_its_number(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     rules = shape.constraints
     if rules.service is None or rules.max_per_machine is None:
         return None
@@ -172,7 +175,7 @@ MOVING = tuple(predicate for predicate in PREDICATES if predicate.moves)
 
 
 def feasible(
-    index: MachineIndex, shape: Shape, at: At, predicates: Iterable[Predicate] = PREDICATES
+    index: "MachineIndex", shape: Shape, at: At, predicates: Iterable[Predicate] = PREDICATES
 ) -> Mask:
     """True for the machines of `at` that pass every one of these predicates."""
     mask = index.present[: index.slots][at].copy()

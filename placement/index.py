@@ -3,29 +3,29 @@
 A cache of the ledger: it decides nothing, and every machine given to it is a state, never a change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Spread
-from domain.fleet import Fleet, MachineStanding
+from domain.constraint import Spread, Taint
+from domain.fleet import Fleet, MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
-from placement.demand import Shape, shape_of
-from placement.devices import DEVICES_MAX, DeviceTable
+from placement.demand import Batch, Shape, shape_of
+from placement.devices import DEVICES_MAX
 from placement.neighbours import Counts, Neighbour, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
+from placement.pools import PoolTable
+from placement.room import GPU, Column, RoomTable, Slots
+from placement.rows import columns_of, dealt_order
+from placement.rules import RuleTable
 
-Column = npt.NDArray[np.int32]
-
-PACKED = 3
-"""The first so many columns (cpu, memory, gpu) are what packing looks at: the ones that run out."""
-_GPU = COLUMNS.index("gpu")
 _SLOTS_MIN = 16
-_SHARED_MARKS_MAX = 10_000
-_QUANTITY_MIN = -(2**31)
+_FULL_MAX = 100_000
+"""Shapes remembered as fitting nowhere."""
+_NARROW = ("present", "cordoned", "reachable", "cluster", "zone", "rack")
 
 
 class MachineId(NamedTuple):
@@ -39,34 +39,36 @@ class MachineIndex:
     """Columns over machine slots. A slot is kept while its machine stays, and used again after."""
 
     def __init__(self, machines: Iterable[MachineStanding] = ()) -> None:
+        self._empty()
+        self.upsert(machines)
+
+    def _empty(self) -> None:
         self.slots = 0
         """Slots in use or once used: the length of every question about all machines."""
-        self.capacity = np.zeros((len(COLUMNS), 0), dtype=np.int32)
-        self.free = np.zeros((len(COLUMNS), 0), dtype=np.int32)
-        self.share = np.zeros((PACKED, 0), dtype=np.float64)
-        """One over the capacity, where there is any: makes fractions of quantities."""
+        self.room = RoomTable()
         self.present = np.zeros(0, dtype=np.bool_)
         self.cordoned = np.zeros(0, dtype=np.bool_)
         self.reachable = np.zeros(0, dtype=np.bool_)
-        self.cluster = np.zeros(0, dtype=np.int32)
-        self.zone = np.zeros(0, dtype=np.int32)
-        self.rack = np.zeros(0, dtype=np.int32)
-        self.devices = DeviceTable()
-        """The column `gpu` counts devices that nobody uses; here each stands with what it has."""
+        self.cluster: Column = np.zeros(0, dtype=np.int32)
+        self.zone: Column = np.zeros(0, dtype=np.int32)
+        self.rack: Column = np.zeros(0, dtype=np.int32)
         self.marks = MarkTable()
         self.neighbours = NeighbourTable()
+        self.rules = RuleTable()
+        self.pools = PoolTable()
         self.clusters: dict[str, int] = {}
         self.zones: dict[str, int] = {}
-        self._racks: dict[tuple[str, str, str], int] = {}
-        self._extras: dict[str, int] = {}
-        self._slot_of: dict[MachineId, int] = {}
-        self._id_of: list[MachineId] = []
+        self.layout = 0
+        """Another number whenever a machine has come, left, or changed its zone or its kind."""
+        self.full: dict[Shape, None] = {}
+        """Shapes that fit nowhere, kept until some room, machine or rule says otherwise."""
+        self._racks: dict[tuple[int, int, str], int] = {}
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._id_of: list[tuple[str, str]] = []
         self._unused: list[int] = []
-        self._by_name: npt.NDArray[np.intp] | None = None
-        self._totals: dict[tuple[Presence, Spread], Counts] = {}
-        self._shared_marks: dict[frozenset[Mark], frozenset[Mark]] = {}
         self._closed: frozenset[str] = frozenset()
-        self.upsert(machines)
+        self._untidy = False
+        """Some machine stands where an index that is loaded anew would not put it."""
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -75,54 +77,79 @@ class MachineIndex:
 
     def refresh(self, changes: Fleet) -> None:
         """Take over machines that changed, and which clusters may be given new work."""
-        self._closed = frozenset(name for name, opened in changes.clusters.items() if not opened)
+        closed = frozenset(name for name, opened in changes.clusters.items() if not opened)
+        if closed != self._closed:
+            self._closed = closed
+            self._settled_anew()
         self.upsert(changes.machines)
 
     def replace(self, everything: Fleet) -> None:
-        """The full compare: what the fleet does not have is gone."""
-        kept = {MachineId(one.cluster, one.name) for one in everything.machines}
-        self.remove(self._slot_of.keys() - kept)
+        """The full compare: what the fleet does not have is gone. An index whose machines have come
+        and gone is laid out anew, so that the past of its slots decides nothing."""
+        if self._untidy:
+            self._empty()
+        kept = {(one.cluster, one.name) for one in everything.machines}
+        self.remove([MachineId(*gone) for gone in self._slot_of.keys() - kept])
         self.refresh(everything)
 
     def upsert(self, machines: Iterable[MachineStanding]) -> None:
         """Put each state in the place of whatever was known of that machine."""
-        latest = {MachineId(one.cluster, one.name): one for one in machines}
-        if not latest:
-            return
-        states = list(latest.values())
-        slots = np.array([self._slot_for(machine) for machine in latest], dtype=np.intp)
-        self._put_room(states, slots)
+        latest = {(one.cluster, one.name): one for one in machines}
+        if latest:
+            self.upsert_columns(columns_of(list(latest.values())))
+
+    def upsert_columns(self, columns: MachineColumns) -> None:
+        """`upsert` of many machines, no two of them the same."""
+        fresh_layout = not self._slot_of
+        if fresh_layout:
+            self._lay_out(columns)
+        slots = self._slots_for(columns)
+        fresh = ~self.present[slots]
         self.present[slots] = True
-        self.cordoned[slots] = [one.cordoned for one in states]
-        self.reachable[slots] = [one.reachable for one in states]
-        self.cluster[slots] = [_code(self.clusters, one.cluster) for one in states]
-        self.zone[slots] = [_code(self.zones, one.zone) for one in states]
-        # A rack's name means something only inside its cluster and zone.
-        self.rack[slots] = [
-            self._racks.setdefault((one.cluster, one.zone, one.rack), len(self._racks))
-            for one in states
-        ]
-        for slot, one in zip(slots.tolist(), states, strict=True):
-            self.marks.put(slot, self._marks_of(one))
-            self._put_neighbours(slot, one)
-        self._totals.clear()
+        grown = self._put_room(columns, slots)
+        settled = fresh | self._put_place(columns, slots) | self._put_marks(columns, slots)
+        moved = self._put_neighbours(columns, slots)
+        if settled.any():
+            self.rules.refresh(self, slots[settled])
+        if grown or moved or settled.any():
+            self.full.clear()
+        if fresh_layout:
+            self._untidy = False
 
     def remove(self, machines: Iterable[MachineId]) -> None:
         """Forget these machines and everything on them; unknown ones are no mistake."""
+        gone = []
         for machine in machines:
             slot = self._slot_of.pop(machine, None)
             if slot is None:
                 continue
+            gone.append(slot)
             self.present[slot] = False
-            self.capacity[:, slot] = 0
-            self.free[:, slot] = 0
-            self.share[:, slot] = 0.0
+            self.room.clear(slot)
             self.marks.put(slot, frozenset())
             self.neighbours.clear(slot)
-            self.devices.clear(slot)
-            self._unused.append(slot)
-            self._by_name = None
-        self._totals.clear()
+        if gone:
+            self._unused += sorted(gone, reverse=True)
+            self.rules.refresh(self, np.array(gone, dtype=np.intp))
+            self._untidy = True
+            self.layout += 1
+
+    def put_used(self, slots: Slots, used: Column, reachable: Mask) -> None:
+        """Heartbeats as columns: what is in use of the standard resources but GPUs (int32 of shape
+        (columns, slots), the row of GPUs ignored), and who answers. No machine twice."""
+        capacity = self.room.capacity[: len(COLUMNS), slots]
+        free = capacity - used
+        free[GPU] = self.room.free[GPU, slots]
+        grown = bool((free > self.room.free[: len(COLUMNS), slots]).any())
+        self.room.free[: len(COLUMNS), slots] = free
+        self.room.overdrawn |= bool((free < 0).any())
+        self.room.derive(slots)
+        turned = slots[self.reachable[slots] != reachable]
+        if len(turned):
+            self.reachable[slots] = reachable
+            self.rules.refresh(self, turned)
+        if grown or len(turned):
+            self.full.clear()
 
     # --- what a round takes, and what comes back when its commit lost ---
 
@@ -139,27 +166,36 @@ class MachineIndex:
         if slot is not None:
             self.give_back(slot, shape_of(spec), devices)
 
-    def take(self, slot: int, shape: Shape) -> int:
-        """`claim` for one who knows slots and shapes."""
-        devices = 0
+    def take(self, slot: int, shape: Shape, devices: int | None = None) -> int:
+        """`claim` for one who knows slots and shapes; `devices` where they are chosen already."""
+        at = np.array([slot], dtype=np.intp)
+        self.room.take(at, self._amounts(shape))
         if shape.gpu_total_milli:
-            before = self.devices.wholly_free(slot)
-            devices = self.devices.take(slot, shape.resources.gpu, shape.gpu_milli)
-            self.free[_GPU, slot] += self.devices.wholly_free(slot) - before
-        self._move(slot, shape, -1)
-        if shape.neighbour is not None:
-            self._count(slot, shape.neighbour, 1)
-        return devices
+            devices = self._take_devices(slot, shape, devices)
+        self.room.derive(at)
+        self._count(slot, shape, 1)
+        return devices or 0
+
+    def take_many(self, slots: Slots, batch: Batch, codes: Column) -> None:
+        """`take` of shapes without GPUs or named resources, on slots that differ."""
+        self.room.take(slots, batch.ask[:, codes])
+        self.room.derive(slots)
+        if batch.bound:
+            for slot, code in zip(slots.tolist(), codes.tolist(), strict=True):
+                if code in batch.bound:
+                    self._count(slot, batch.shapes[code], 1)
 
     def give_back(self, slot: int, shape: Shape, devices: int | None = None) -> None:
         """`release` for one who knows slots and shapes."""
+        at = np.array([slot], dtype=np.intp)
+        self.room.give_back(at, self._amounts(shape))
         if shape.gpu_total_milli:
-            before = self.devices.wholly_free(slot)
-            self.devices.give_back(slot, shape.resources.gpu, shape.gpu_milli, devices)
-            self.free[_GPU, slot] += self.devices.wholly_free(slot) - before
-        self._move(slot, shape, 1)
-        if shape.neighbour is not None:
-            self._count(slot, shape.neighbour, -1)
+            before = self.room.devices.wholly_free(slot)
+            self.room.devices.give_back(slot, shape.resources.gpu, shape.gpu_milli, devices)
+            self.room.free[GPU, slot] += self.room.devices.wholly_free(slot) - before
+        self.room.derive(at)
+        self._count(slot, shape, -1)
+        self.full.clear()
 
     # --- questions ---
 
@@ -168,9 +204,18 @@ class MachineIndex:
         """Every slot, as an `At`."""
         return slice(0, self.slots)
 
+    @property
+    def free(self) -> Column:
+        """What is free, a row per resource."""
+        return self.room.free
+
     def slot(self, machine: MachineId) -> int | None:
         """Where a machine stands in the columns."""
         return self._slot_of.get(machine)
+
+    def machine(self, slot: int) -> MachineId:
+        """Who stands there."""
+        return MachineId(*self._id_of[slot])
 
     def may_place(self, at: At) -> Mask:
         """False where the machine, or its whole cluster, is not to be given new work."""
@@ -180,145 +225,216 @@ class MachineIndex:
         opened = np.array([name not in self._closed for name in self.clusters], dtype=np.bool_)
         return reachable & opened[self.cluster[: self.slots][at]]
 
-    def machine(self, slot: int) -> MachineId:
-        """Who stands there."""
-        return self._id_of[slot]
-
-    def by_name(self) -> npt.NDArray[np.intp]:
-        """Every machine's slot in the order of names, whatever order they came in."""
-        if self._by_name is None:
-            slots = [self._slot_of[machine] for machine in sorted(self._slot_of)]
-            self._by_name = np.array(slots, dtype=np.intp)
-        return self._by_name
-
     def extra_column(self, name: str) -> int | None:
         """The column of a named resource; None when no machine has it."""
-        return self._extras.get(name)
+        return self.room.extra_column(name)
+
+    def bears_any(self, marks: Iterable[Mark], at: At) -> Mask:
+        """True where a machine bears at least one of these labels or taints."""
+        return self.marks.any_of(marks, at, self.slots)
 
     def counts(self, presence: Presence, at: At) -> Counts:
         """How many tasks of a service (or of those that shun it) are on each machine of `at`."""
         return self.neighbours.counts(presence, at, self.slots)
+
+    def domains(self, over: Spread) -> tuple[Column, int]:
+        """Each slot's zone or rack as a code, and how many codes there are."""
+        if over is Spread.ZONE:
+            return self.zone, len(self.zones)
+        return self.rack, len(self._racks)
+
+    def domain_counts(self, presence: Presence, over: Spread) -> Counts:
+        """How many tasks of a service are in each zone or rack, by code."""
+        codes, domains = self.domains(over)
+        there = self.neighbours.by_slot(presence)
+        slots = np.fromiter(there, dtype=np.intp, count=len(there))
+        counts = np.fromiter(there.values(), dtype=np.int32, count=len(there))
+        totals = np.bincount(codes[slots], weights=counts, minlength=domains)
+        return totals.astype(np.int32)
 
     def spread_counts(self, presence: Presence, over: Spread, at: At) -> Counts:
         """How many tasks of a service are in the zone, rack or machine of each machine of `at`."""
         assert over is not Spread.NONE
         if over is Spread.MACHINE:
             return self.counts(presence, at)
-        codes = self._codes(over)
-        totals = self._totals.get((presence, over))
-        if totals is None:
-            totals = np.zeros(len(self.zones if over is Spread.ZONE else self._racks), np.int32)
-            for slot, count in self.neighbours.by_slot(presence).items():
-                totals[codes[slot]] += count
-            self._totals[presence, over] = totals
-        return totals[codes[: self.slots][at]]
+        codes, _ = self.domains(over)
+        return self.domain_counts(presence, over)[codes[: self.slots][at]]
+
+    def remember_full(self, shapes: Iterable[Shape]) -> None:
+        """These fit nowhere as things stand."""
+        if len(self.full) > _FULL_MAX:
+            self.full.clear()
+        self.full.update(dict.fromkeys(shapes))
 
     # --- inside ---
 
-    def _codes(self, over: Spread) -> Column:
-        return self.zone if over is Spread.ZONE else self.rack
+    def _amounts(self, shape: Shape) -> Column:
+        """As a column; devices apart."""
+        amounts = np.zeros((len(self.room.capacity), 1), dtype=np.int32)
+        amounts[: len(COLUMNS), 0] = shape.resources.vector()
+        amounts[GPU] = 0
+        for name, amount in shape.resources.extra.items():
+            if amount:
+                column = self.room.extra_column(name)
+                assert column is not None, name
+                amounts[column] = amount
+        return amounts
 
-    def _move(self, slot: int, shape: Shape, sign: int) -> None:
-        asked = [(c, n) for c, n in enumerate(shape.resources.vector()) if n and c != _GPU]
-        asked += [(self._extras[name], n) for name, n in shape.resources.extra.items() if n]
-        for column, amount in asked:
-            after = int(self.free[column, slot]) + sign * amount
-            assert _QUANTITY_MIN <= after <= self.capacity[column, slot], (column, slot, after)
-            self.free[column, slot] = after
+    def _take_devices(self, slot: int, shape: Shape, chosen: int | None) -> int:
+        devices = self.room.devices
+        before = devices.wholly_free(slot)
+        taken = devices.take(slot, shape.resources.gpu, shape.gpu_milli, chosen)
+        self.room.free[GPU, slot] += devices.wholly_free(slot) - before
+        return taken
 
-    def _count(self, slot: int, neighbour: Neighbour, count: int) -> None:
-        for presence in neighbour.presences():
-            self.neighbours.add(slot, presence, count)
-            for over in (Spread.ZONE, Spread.RACK):
-                totals = self._totals.get((presence, over))
-                if totals is not None:
-                    totals[self._codes(over)[slot]] += count
+    def _count(self, slot: int, shape: Shape, count: int) -> None:
+        if shape.neighbour is not None:
+            for presence in shape.neighbour.presences():
+                self.neighbours.add(slot, presence, count)
 
-    def _slot_for(self, machine: MachineId) -> int:
-        slot = self._slot_of.get(machine)
-        if slot is not None:
-            return slot
-        self._by_name = None
-        if self._unused:
-            slot = self._unused.pop()
-            self._id_of[slot] = machine
-        else:
-            slot = self.slots
-            self.slots += 1
-            self._id_of.append(machine)
-            if self.slots > len(self.present):
-                self._grow(max(_SLOTS_MIN, 2 * len(self.present)))
-        self._slot_of[machine] = slot
-        return slot
+    def _settled_anew(self) -> None:
+        self.rules.forget()
+        self.full.clear()
+
+    def _lay_out(self, columns: MachineColumns) -> None:
+        """An empty index gives slots in an order that suits dealing."""
+        order = dealt_order(columns).tolist()
+        self._id_of = [(columns.cluster[at], columns.name[at]) for at in order]
+        self._slot_of = dict(zip(self._id_of, range(len(order)), strict=True))
+        assert len(self._slot_of) == len(order), "a machine stands twice in the columns"
+        self._unused = []
+        self.slots = len(order)
+        self.layout += 1
+        self._grow(max(_SLOTS_MIN, self.slots, len(self.present)))
+
+    def _slots_for(self, columns: MachineColumns) -> Slots:
+        known = self._slot_of
+        ids = list(zip(columns.cluster, columns.name, strict=True))
+        for machine in ids:
+            if machine in known:
+                continue
+            if self._unused:
+                slot = self._unused.pop()
+                self._id_of[slot] = machine
+            else:
+                slot = self.slots
+                self.slots += 1
+                self._id_of.append(machine)
+                if self.slots > len(self.present):
+                    self._grow(max(_SLOTS_MIN, 2 * len(self.present)))
+            known[machine] = slot
+            self._untidy = True
+            self.layout += 1
+        return np.fromiter(map(known.__getitem__, ids), np.intp, len(ids))
 
     def _grow(self, slots: int) -> None:
-        for name in ("capacity", "free", "share"):
-            wide = getattr(self, name)
-            wider = np.zeros((len(wide), slots), dtype=wide.dtype)
-            wider[:, : wide.shape[1]] = wide
-            setattr(self, name, wider)
-        for name in ("present", "cordoned", "reachable", "cluster", "zone", "rack"):
+        for name in _NARROW:
             long = getattr(self, name)
             longer = np.zeros(slots, dtype=long.dtype)
             longer[: len(long)] = long
             setattr(self, name, longer)
-        self.marks.grow(slots)
-        self.devices.grow(slots)
+        for table in (self.room, self.marks, self.rules):
+            table.grow(slots)
 
-    def _put_room(self, states: Sequence[MachineStanding], slots: npt.NDArray[np.intp]) -> None:
-        self._intern_extras(states)
-        standard = len(COLUMNS)
-        capacity = np.zeros((len(self.capacity), len(states)), dtype=np.int64)
+    def _put_room(self, columns: MachineColumns, slots: Slots) -> bool:
+        extras = columns.extras
+        self.room.name_extras({n for both in extras.values() for one in both for n in one})
+        capacity = np.zeros((len(self.room.capacity), len(slots)), dtype=np.int64)
         used = np.zeros_like(capacity)
-        capacity[:standard] = np.array([one.capacity for one in states]).T
-        used[:standard] = np.array([one.used for one in states]).T
-        for at, one in enumerate(states):
-            for name, amount in one.capacity_extra.items():
-                capacity[self._extras[name], at] = amount
-            for name, amount in one.used_extra.items():
-                used[self._extras[name], at] = amount
+        for row in range(len(COLUMNS)):
+            capacity[row] = columns.capacity[row]
+            used[row] = columns.used[row]
+        for at, both in extras.items():
+            for table, named in zip((capacity, used), both, strict=True):
+                for name, amount in named.items():
+                    table[self.room.extra_column(name), at] = amount
         # What is beyond the devices that can be told apart is not offered.
-        capacity[_GPU] = np.minimum(capacity[_GPU], DEVICES_MAX)
-        self.devices.put_counts(slots, capacity[_GPU], used[_GPU])
-        for at, one in enumerate(states):
-            if one.gpu_free_milli is not None:
-                self.devices.put_shares(int(slots[at]), one.gpu_free_milli)
-                free = self.devices.wholly_free(int(slots[at]))
-                used[_GPU, at] = capacity[_GPU, at] - free
-        self.capacity[:, slots] = capacity
-        self.free[:, slots] = capacity - used
-        packed = capacity[:PACKED].astype(np.float64)
-        self.share[:, slots] = np.divide(1.0, packed, out=np.zeros_like(packed), where=packed > 0)
+        capacity[GPU] = np.minimum(capacity[GPU], DEVICES_MAX)
+        had = self.room.capacity[GPU, slots] > 0
+        more = self._put_devices(columns, slots, capacity[GPU], used[GPU])
+        if ((capacity[GPU] > 0) != had).any():
+            self._untidy = True
+            self.layout += 1
+        return self.room.put(slots, capacity, (capacity - used).astype(np.int32)) or more
 
-    def _put_neighbours(self, slot: int, one: MachineStanding) -> None:
-        self.neighbours.clear(slot)
-        for beside in one.beside:
-            neighbour = Neighbour(beside.team, beside.service, beside.shuns)
-            for presence in neighbour.presences():
-                self.neighbours.add(slot, presence, beside.count)
+    def _put_devices(
+        self,
+        columns: MachineColumns,
+        slots: Slots,
+        count: npt.NDArray[np.int64],
+        used: npt.NDArray[np.int64],
+    ) -> bool:
+        """The devices, and in `used` how many of them are not wholly free; True: some have more."""
+        devices = self.room.devices
+        with_gpu = np.flatnonzero((count > 0) | (self.room.capacity[GPU, slots] > 0))
+        if not len(with_gpu):
+            return False
+        some = slots[with_gpu]
+        before = devices.left[some]
+        devices.put_counts(some, count[with_gpu], used[with_gpu])
+        for at, free_milli in columns.gpu_free_milli.items():
+            slot = int(slots[at])
+            devices.put_shares(slot, free_milli)
+            used[at] = count[at] - devices.wholly_free(slot)
+        return bool((devices.left[some] > before).any())
 
-    def _intern_extras(self, states: Sequence[MachineStanding]) -> None:
-        named = {name for one in states for name in (*one.capacity_extra, *one.used_extra)}
-        for name in sorted(named - self._extras.keys()):
-            self._extras[name] = len(self.capacity)
-            self.capacity = np.vstack([self.capacity, np.zeros_like(self.capacity[:1])])
-            self.free = np.vstack([self.free, np.zeros_like(self.free[:1])])
+    def _put_place(self, columns: MachineColumns, slots: Slots) -> Mask:
+        """Where the machines are; True for those of which rules must be asked again."""
+        cluster = _coded(columns.cluster, self.clusters)
+        zone = _coded(columns.zone, self.zones)
+        # A rack's name means something only inside its cluster and zone.
+        racks: dict[str, int] = {}
+        rack = _coded(columns.rack, racks)
+        together = np.stack([cluster, zone, rack])
+        distinct, which = np.unique(together, axis=1, return_inverse=True)
+        names = list(racks)
+        codes = [
+            self._racks.setdefault((c, z, names[r]), len(self._racks))
+            for c, z, r in distinct.T.tolist()
+        ]
+        moved = self.zone[slots] != zone
+        if moved.any():
+            self._untidy = True
+            self.layout += 1
+        changed: Mask = moved | (self.cluster[slots] != cluster)
+        self.cluster[slots], self.zone[slots] = cluster, zone
+        self.rack[slots] = np.array(codes, dtype=np.int32)[which]
+        for column, told in (
+            (self.cordoned, np.array(columns.cordoned, dtype=np.bool_)),
+            (self.reachable, np.array(columns.reachable, dtype=np.bool_)),
+        ):
+            changed |= column[slots] != told
+            column[slots] = told
+        return changed
 
-    def _marks_of(self, one: MachineStanding) -> frozenset[Mark]:
-        marks = frozenset(
-            [Mark("label", key, value) for key, value in one.labels.items()]
-            + [Mark("has", key, "") for key in one.labels]
-            + [Mark("taint", taint.key, taint.value) for taint in one.taints]
-        )
-        # Machines of one class share one set; a label that keeps changing must not fill memory.
-        if len(self._shared_marks) > _SHARED_MARKS_MAX:
-            self._shared_marks.clear()
-        return self._shared_marks.setdefault(marks, marks)
+    def _put_marks(self, columns: MachineColumns, slots: Slots) -> Mask:
+        marking = np.array(columns.marking, dtype=np.intp)
+        changed = np.zeros(len(slots), dtype=np.bool_)
+        order = np.argsort(marking, kind="stable")
+        edges = np.searchsorted(marking[order], np.arange(len(columns.markings) + 1))
+        for code, (labels, taints) in enumerate(columns.markings):
+            some = order[edges[code] : edges[code + 1]]
+            changed[some] = self.marks.put_many(slots[some], _marks_of(labels, taints))
+        return changed
 
-    def bears_any(self, marks: Iterable[Mark], at: At) -> Mask:
-        """True where a machine bears at least one of these labels or taints."""
-        return self.marks.any_of(marks, at, self.slots)
+    def _put_neighbours(self, columns: MachineColumns, slots: Slots) -> bool:
+        changed = self.neighbours.clear_many(slots)
+        for at, beside in columns.beside.items():
+            for one in beside:
+                for presence in Neighbour(one.team, one.service, one.shuns).presences():
+                    self.neighbours.add(int(slots[at]), presence, one.count)
+        return changed
 
 
-def _code(codes: dict[str, int], name: str) -> int:
-    return codes.setdefault(name, len(codes))
+def _coded(names: Sequence[str], codes: dict[str, int]) -> Column:
+    for name in sorted(set(names) - codes.keys()):
+        codes[name] = len(codes)
+    return np.fromiter(map(codes.__getitem__, names), np.int32, len(names))
+
+
+def _marks_of(labels: Mapping[str, str], taints: Iterable[Taint]) -> frozenset[Mark]:
+    return frozenset(
+        [Mark("label", key, value) for key, value in labels.items()]
+        + [Mark("has", key, "") for key in labels]
+        + [Mark("taint", taint.key, taint.value) for taint in taints]
+    )

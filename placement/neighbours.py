@@ -39,10 +39,19 @@ class NeighbourTable:
     def __init__(self) -> None:
         self._counts: dict[Presence, dict[int, int]] = {}
         self._held: dict[int, set[Presence]] = {}
+        self._shunning = 0
+
+    @property
+    def anyone_shuns(self) -> bool:
+        """Some task somewhere wants some service not beside it."""
+        return self._shunning > 0
 
     def add(self, slot: int, presence: Presence, count: int) -> None:
         """So many more (or, below zero, fewer) on this machine; fewer than none is our bug."""
-        there = self._counts.setdefault(presence, {})
+        there = self._counts.get(presence)
+        if there is None:
+            there = self._counts[presence] = {}
+            self._shunning += presence.shunned
         after = there.get(slot, 0) + count
         assert after >= 0, (slot, presence, after)
         if after:
@@ -55,6 +64,15 @@ class NeighbourTable:
         """Nothing of any service is on this machine."""
         for presence in list(self._held.get(slot, ())):
             self._drop(slot, presence)
+
+    def clear_many(self, slots: npt.NDArray[np.intp]) -> bool:
+        """`clear` on many machines; True when something was there."""
+        if not self._held:
+            return False
+        there = [slot for slot in slots.tolist() if slot in self._held]
+        for slot in there:
+            self.clear(slot)
+        return bool(there)
 
     def counts(self, presence: Presence, at: At, slots: int) -> Counts:
         """How many are on each machine of `at`; `slots` is how many there are in all."""
@@ -74,8 +92,8 @@ class NeighbourTable:
     def _drop(self, slot: int, presence: Presence) -> None:
         there = self._counts.get(presence, {})
         there.pop(slot, None)
-        if not there:
-            self._counts.pop(presence, None)
+        if not there and self._counts.pop(presence, None) is not None:
+            self._shunning -= presence.shunned
         held = self._held.get(slot, set())
         held.discard(presence)
         if not held:

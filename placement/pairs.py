@@ -54,6 +54,20 @@ class MarkTable:
         else:
             self._held.pop(slot, None)
 
+    def put_many(self, slots: npt.NDArray[np.intp], marks: frozenset[Mark]) -> Mask:
+        """`put` on many machines: True for those that bore something else before."""
+        there = slots.tolist()
+        held = self._held
+        nothing: frozenset[Mark] = frozenset()
+        changed = np.array([held.get(slot, nothing) != marks for slot in there], dtype=np.bool_)
+        bare = np.array([slot for slot in there if slot not in held], dtype=np.intp)
+        if marks and len(bare) > RARE_MACHINES_MAX:
+            self._put_on_bare(bare, marks)
+            there = slots[~np.isin(slots, bare)].tolist()
+        for slot in there:
+            self.put(slot, marks)
+        return changed
+
     def of(self, slot: int) -> frozenset[Mark]:
         """What the machine bears."""
         return self._held.get(slot, frozenset())
@@ -78,6 +92,16 @@ class MarkTable:
         for word, bits in need.items():
             answer = answer | ((self._words[word, :slots][at] & np.uint64(bits)) != 0)
         return answer
+
+    def _put_on_bare(self, slots: npt.NDArray[np.intp], marks: frozenset[Mark]) -> None:
+        """Many machines that bear nothing yet, so that every mark of theirs is a frequent one."""
+        for mark in marks:
+            if mark not in self._bits:
+                self._kinds.setdefault(mark.kind, set()).add(mark)
+                self._promote(mark, self._rare.pop(mark, set()))
+            bit = self._bits[mark]
+            self._words[bit // _WORD_BITS, slots] |= np.uint64(1 << bit % _WORD_BITS)
+        self._held.update(dict.fromkeys(slots.tolist(), marks))
 
     def _put_on(self, slot: int, mark: Mark) -> None:
         bit = self._bits.get(mark)

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from placement.score import Scorer, best_fit, load, packing
+import numpy as np
+
+from placement.hands import SCORE_STEPS, Hands, Scores, Table
+from placement.score import Scorer, best_fit, fullness, load, packing, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +28,25 @@ class Policy:
     """Counts only for tasks that ask to be spread. At twice the sum of the others a less used zone,
     rack or machine always goes before a better packed one."""
 
-    @property
-    def weight(self) -> float:
-        """The sum that brings weighted scores back into [0, 1]."""
-        return sum(weighted.weight for weighted in self.scorers) + self.spread_weight
+    def score(self, hands: Hands, bad: Table, over: Table | None) -> Scores:
+        """In steps: whole numbers are what counts. `over`, where the tasks are to be spread, says
+        how many of their services are there."""
+        weights = [weighted.weight for weighted in self.scorers]
+        weight = sum(weights) + (self.spread_weight if over is not None else 0.0)
+        step = SCORE_STEPS / weight
+        total: Scores | None = None
+        for weighted in self.scorers:
+            part = weighted.scorer(hands)
+            part *= np.float32(weighted.weight * step)
+            total = part if total is None else np.add(total, part, out=total)
+        assert total is not None
+        if over is not None:
+            total += spread(bad, over) * np.float32(self.spread_weight * step)
+        return total
 
 
 _ALL = (
-    Policy("pack", (Weighted(packing, 0.95), Weighted(best_fit, 0.05)), 2.0),
+    Policy("pack", (Weighted(packing, 0.98), Weighted(fullness, 0.02)), 2.0),
     Policy("best_fit", (Weighted(best_fit, 1.0),), 2.0),
     Policy("spread", (Weighted(load, 1.0),), 2.0),
 )

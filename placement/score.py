@@ -1,90 +1,71 @@
-"""Scorers: how good is that machine for this shape, in [0, 1]? Knows nothing of weights or order.
+"""Scorers: how good is that machine for this task, in [0, 1]? Knows nothing of weights or order.
 
-A scorer is (index, shape, at) -> one number per machine of `at`, meaningful where the shape fits.
-The order of the floating-point steps is part of the contract: the oracle repeats it to the bit.
+A scorer is (hands) -> one number per place of each hand, meaningful where the task fits. The order
+of the floating-point steps is part of the contract: equal inputs must give equal answers.
 """
 
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from domain.constraint import Spread
-from placement.demand import Shape
 from placement.devices import WHOLE_MILLI
-from placement.index import PACKED, MachineIndex
-from placement.neighbours import Presence
-from placement.pairs import At, Mask
+from placement.hands import Hands, Scores, Table
+from placement.room import CPU, GPU, MEMORY
 
-Score = npt.NDArray[np.float64]
-Scorer = Callable[[MachineIndex, Shape, At], Score]
+Scorer = Callable[[Hands], Scores]
+
+_FAR = np.int32(2**31 - 1)
 
 
-def packing(index: MachineIndex, shape: Shape, at: At) -> Score:
-    """Least stranded: the cosine between what the task takes and what the machine has free, of cpu,
-    memory and gpu as parts of the machine. A task that takes in the proportion of what is there
-    leaves nothing stranded beside the resource that runs out first, and a task without need of a
-    gpu keeps away from idle ones. Literal best-fit, which looks only at how much is left, strands
-    most where demands differ from machines.
-    """
-    share = index.share[:, : index.slots][:, at]
-    takes = _asked(shape) * share
-    free = _parts(_there(index, at), share)
-    along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
-    lengths = _square(takes) * _square(free)
-    cosine: Score = np.divide(
-        along, np.sqrt(lengths), out=np.zeros_like(along), where=lengths > 0.0
-    )
-    np.minimum(cosine, 1.0, out=cosine)
+def packing(hands: Hands) -> Scores:
+    """Least stranded: the cosine between what the task takes and what the machine has free, of cpu
+    and memory (of idle GPUs too, which a task without need of them keeps away from), as parts of
+    the machine. A task that takes in the proportion of what is there leaves nothing stranded
+    beside the resource that runs out first. Literal best-fit, which looks only at how much is left,
+    strands most where demands differ from machines."""
+    room, ask = hands.index.room, hands.batch.ask
+    # A task that asks nothing of one of them counts as asking for one unit.
+    cpu, memory = np.maximum(ask[:2, hands.codes], 1).astype(np.float32)
+    cosine: Scores = hands.of(room.along[CPU]) * cpu
+    cosine += hands.of(room.along[MEMORY]) * memory
+    length = hands.of(room.square[CPU]) * (cpu * cpu)
+    length += hands.of(room.square[MEMORY]) * (memory * memory)
+    np.sqrt(length, out=length)
+    np.divide(cosine, length, out=cosine)
     return cosine
 
 
-def load(index: MachineIndex, shape: Shape, at: At) -> Score:
-    """Most left over: the mean part of cpu, memory and gpu that would still be free."""
-    share = index.share[:, : index.slots][:, at]
-    part = _parts(_there(index, at) - _asked(shape), share)
-    mean: Score = (part[0] + part[1] + part[2]) / np.maximum((share > 0.0).sum(axis=0), 1)
-    return mean
+def fullness(hands: Hands) -> Scores:
+    """1 where nothing is free, 0 on an empty machine."""
+    level: Scores = np.float32(1.0) - hands.of(hands.index.room.level)
+    return level
 
 
-def best_fit(index: MachineIndex, shape: Shape, at: At) -> Score:
+def load(hands: Hands) -> Scores:
+    """Most left over: the mean part of cpu, memory and GPUs that would still be free."""
+    room, ask = hands.index.room, hands.batch.ask
+    capacity = [hands.of(room.capacity[row]).astype(np.float32) for row in (CPU, MEMORY, GPU)]
+    asked = ask[:3, hands.codes].astype(np.float32)
+    asked[GPU] += hands.batch.gpu_milli[hands.codes] * np.float32(1 / WHOLE_MILLI)
+    left: Scores = hands.of(room.level).copy()
+    sized = sum((there > 0).astype(np.float32) for there in capacity)
+    for amount, there in zip(asked, capacity, strict=True):
+        left -= np.divide(amount, there * sized, out=np.zeros_like(left), where=there > 0)
+    np.maximum(left, 0.0, out=left)
+    return left
+
+
+def best_fit(hands: Hands) -> Scores:
     """Least left over."""
-    return 1.0 - load(index, shape, at)
+    return np.float32(1.0) - load(hands)
 
 
-def spread(index: MachineIndex, shape: Shape, at: At, fits: Mask) -> Score:
-    """1 where the zone, rack or machine has fewest of the service among those that still have room
-    for one more, and 1 / (1 + n) where it has n more than those."""
-    rules = shape.constraints
-    assert rules.service is not None
-    assert rules.spread is not Spread.NONE
-    counts = index.spread_counts(Presence(shape.team, rules.service), rules.spread, at)
-    fewest = np.min(counts, where=fits, initial=np.iinfo(np.int32).max)
-    score: Score = 1.0 / (1.0 + np.maximum(counts - fewest, 0))
+def spread(bad: Table, over: Table) -> Scores:
+    """1 where the zone, rack or machine has fewest of the service among those of the hand that can
+    take the task, and 1 / (1 + n) where it has n more; `over` counts them."""
+    counts = np.where(bad < 0, _FAR, over)
+    fewest = counts.min(axis=0)
+    score: Scores = np.maximum(over - fewest, 0).astype(np.float32)
+    score += np.float32(1.0)
+    np.divide(np.float32(1.0), score, out=score)
     return score
-
-
-def _asked(shape: Shape) -> Score:
-    """What packing looks at, as a column: cpu, memory, devices (a share is a part of one)."""
-    cpu_milli, memory_mib, *_ = shape.resources.vector()
-    asked = [cpu_milli, memory_mib, shape.gpu_total_milli / WHOLE_MILLI]
-    return np.array(asked, dtype=np.float64)[:, np.newaxis]
-
-
-def _there(index: MachineIndex, at: At) -> Score:
-    """The same of what is free."""
-    there: Score = index.free[:PACKED, : index.slots][:, at].astype(np.float64)
-    there[2] = index.devices.left[: index.slots][at] / WHOLE_MILLI
-    return there
-
-
-def _parts(quantities: Score, share: Score) -> Score:
-    parts: Score = quantities * share
-    np.maximum(parts, 0.0, out=parts)
-    np.minimum(parts, 1.0, out=parts)
-    return parts
-
-
-def _square(parts: Score) -> Score:
-    length: Score = parts[0] * parts[0] + parts[1] * parts[1] + parts[2] * parts[2]
-    return length

@@ -1,13 +1,11 @@
-"""The plain meaning of a round, machine by machine in plain Python, to compare the fast one with.
+"""The plain meaning of placement, machine by machine in plain Python, to compare the fast one with.
 
-Shares no code with `placement` but the policies' weights and the round's draw, which are data.
+Shares no code with `placement` but the policies' weights, which are data.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from domain.constraint import Spread
 from domain.fleet import Fleet, MachineStanding, PendingTask
@@ -16,12 +14,13 @@ from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
 WEIGHTS = {
-    "pack": {"packing": 0.95, "best_fit": 0.05},
+    "pack": {"packing": 0.98, "fullness": 0.02},
     "best_fit": {"best_fit": 1.0},
     "spread": {"load": 1.0},
 }
 SPREAD_WEIGHT = 2.0
-SCORE_STEPS = 2**20
+NEARLY = 4e-6
+"""Scores are 32-bit numbers in steps of 2**-20: what is nearer than this is equal."""
 
 
 @dataclass
@@ -30,7 +29,6 @@ class Machine:
 
     row: MachineStanding
     opened: bool
-    draw: int
     free: list[int] = field(default_factory=list)
     extra: dict[str, int] = field(default_factory=dict)
     neighbours: list[tuple[str, str | None, tuple[str, ...]]] = field(default_factory=list)
@@ -40,58 +38,55 @@ class Machine:
         return sum(1 for t, s, _ in self.neighbours if (t, s) == (team, service))
 
 
-@dataclass
-class Told:
-    """What the oracle decided."""
-
-    placed: list[tuple[str, str, str]]
-    lost: dict[str, dict[Reason, int]]
-
-
-def machines_of(fleet: Fleet, seed: int) -> list[Machine]:
-    """The world before the round, with the round's draw."""
-    rows = sorted(fleet.machines, key=lambda row: (row.cluster, row.name))
-    draws = np.random.Generator(np.random.PCG64(seed)).permutation(len(rows)).tolist()
-    machines = []
-    for row, draw in zip(rows, draws, strict=True):
-        machine = Machine(row, fleet.clusters[row.cluster], draw)
+def machines_of(fleet: Fleet) -> dict[tuple[str, str], Machine]:
+    """The world before the round."""
+    machines = {}
+    for row in fleet.machines:
+        machine = Machine(row, fleet.clusters[row.cluster])
         machine.free = [c - u for c, u in zip(row.capacity, row.used, strict=True)]
         names = {*row.capacity_extra, *row.used_extra}
         machine.extra = {n: row.capacity_extra.get(n, 0) - row.used_extra.get(n, 0) for n in names}
         for one in row.beside:
             machine.neighbours += [(one.team, one.service, one.shuns)] * one.count
-        machines.append(machine)
+        machines[row.cluster, row.name] = machine
     return machines
 
 
-def run(
-    fleet: Fleet,
-    pending: list[PendingTask],
+def in_order(pending: Sequence[PendingTask]) -> list[PendingTask]:
+    """Who is served first."""
+    return sorted(pending, key=lambda task: (task.band.value, task.enqueued_at, task.key))
+
+
+def lost(
+    machines: Sequence[Machine], spec: TaskSpec, cooling: frozenset[str]
+) -> dict[Reason, int] | None:
+    """Machines by the reason for which they cannot take the task; None when one can."""
+    counts: dict[Reason, int] = {}
+    for machine in machines:
+        reason = first_reason(machine, spec, cooling)
+        if reason is None:
+            return None
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts
+
+
+def best(
+    machines: Sequence[Machine],
+    hand: Sequence[Machine],
+    spec: TaskSpec,
     policy: str,
-    seed: int,
     cooling: Mapping[str, frozenset[str]],
-) -> Told:
-    """One round."""
-    machines = machines_of(fleet, seed)
-    placed, waiting = [], []
-    for task in sorted(pending, key=lambda task: (task.band.value, task.enqueued_at, task.key)):
-        cools = cooling.get(task.shape, frozenset())
-        fitting = [m for m in machines if first_reason(m, task.spec, cools) is None]
-        if not fitting:
-            waiting.append((task, cools))
-            continue
-        best = max(fitting, key=lambda m: (rank(m, task.spec, policy, machines, cools), m.draw))
-        put(best, task.spec)
-        placed.append((task.key, best.row.cluster, best.row.name))
-    lost: dict[str, dict[Reason, int]] = {}
-    for task, cools in waiting:
-        counts: dict[Reason, int] = {}
-        for machine in machines:
-            reason = first_reason(machine, task.spec, cools)
-            assert reason is not None
-            counts[reason] = counts.get(reason, 0) + 1
-        lost[task.key] = counts
-    return Told(placed, lost)
+    shape: str,
+) -> list[Machine]:
+    """Those of the hand that are as good for the task as any: none when none can take it. Machines
+    with GPUs come last where the task needs none."""
+    cools = cooling.get(shape, frozenset())
+    fitting = [m for m in hand if first_reason(m, spec, cools) is None]
+    plain = [m for m in fitting if not m.row.capacity[2]]
+    if plain and not spec.resources.gpu:
+        fitting = plain
+    scores = [score(m, spec, policy, machines, fitting) for m in fitting]
+    return [m for m, s in zip(fitting, scores, strict=True) if s >= max(scores) - NEARLY]
 
 
 def put(machine: Machine, spec: TaskSpec) -> None:
@@ -136,52 +131,54 @@ def first_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> R
     return None
 
 
-def rank(
+def score(
     machine: Machine,
     spec: TaskSpec,
     policy: str,
-    machines: list[Machine],
-    cooling: frozenset[str],
-) -> int:
-    """The score in whole steps: what is nearer than a step is equal."""
-    total = 0.0
-    for name, weight in WEIGHTS[policy].items():
-        total += weight * SCORERS[name](machine, spec)
+    machines: Sequence[Machine],
+    fitting: Sequence[Machine],
+) -> float:
+    """In [0, 1]."""
+    weights = WEIGHTS[policy]
+    total = sum(weight * SCORERS[name](machine, spec) for name, weight in weights.items())
+    weight = sum(weights.values())
     if spec.constraints.spread is not Spread.NONE:
-        total = total + SPREAD_WEIGHT * spread(machine, spec, machines, cooling)
-    return int(total / (sum(WEIGHTS[policy].values()) + SPREAD_WEIGHT) * SCORE_STEPS)
+        total += SPREAD_WEIGHT * spread(machine, spec, machines, fitting)
+        weight += SPREAD_WEIGHT
+    return total / weight
+
+
+def parts(machine: Machine) -> list[float]:
+    """What is free of cpu, memory and GPUs, as parts of the machine."""
+    there = zip(machine.row.capacity[:3], machine.free, strict=False)
+    return [max(free, 0) / size if size else 0.0 for size, free in there]
 
 
 def packing(machine: Machine, spec: TaskSpec) -> float:
-    """Cosine between what is taken and what is free."""
-    takes, free = [], []
-    for size, there, asked in zip(
-        machine.row.capacity[:3], machine.free, spec.resources.vector(), strict=False
-    ):
-        share = 1.0 / size if size else 0.0
-        takes.append(asked * share)
-        free.append(min(max(there * share, 0.0), 1.0))
-    along = takes[0] * free[0] + takes[1] * free[1] + takes[2] * free[2]
-    lengths = (takes[0] * takes[0] + takes[1] * takes[1] + takes[2] * takes[2]) * (
-        free[0] * free[0] + free[1] * free[1] + free[2] * free[2]
-    )
-    return min(along / math.sqrt(lengths), 1.0) if lengths > 0.0 else 0.0
+    """Cosine between what is taken of cpu and memory and what is free."""
+    sizes, free = machine.row.capacity, parts(machine)
+    asked = [max(amount, 1) for amount in spec.resources.vector()[:2]]
+    takes = [a / size if size else 0.0 for a, size in zip(asked, sizes, strict=False)]
+    along = takes[0] * free[0] + takes[1] * free[1]
+    return along / (math.hypot(*takes) * math.hypot(*free)) if along else 0.0
+
+
+def level(machine: Machine) -> float:
+    """Mean part that is free."""
+    return sum(parts(machine)) / max(sum(1 for size in machine.row.capacity[:3] if size), 1)
 
 
 def load(machine: Machine, spec: TaskSpec) -> float:
-    """Mean part still free."""
-    parts = []
-    for size, there, asked in zip(
-        machine.row.capacity[:3], machine.free, spec.resources.vector(), strict=False
-    ):
-        share = 1.0 / size if size else 0.0
-        parts.append(min(max((there - asked) * share, 0.0), 1.0))
-    sized = sum(1 for size in machine.row.capacity[:3] if size)
-    return (parts[0] + parts[1] + parts[2]) / max(sized, 1)
+    """Mean part that would still be free."""
+    sizes = machine.row.capacity[:3]
+    sized = max(sum(1 for size in sizes if size), 1)
+    asked = zip(spec.resources.vector(), sizes, strict=False)
+    takes = sum(amount / size for amount, size in asked if size)
+    return max(level(machine) - takes / sized, 0.0)
 
 
 def spread(
-    machine: Machine, spec: TaskSpec, machines: list[Machine], cooling: frozenset[str]
+    machine: Machine, spec: TaskSpec, machines: Sequence[Machine], fitting: Sequence[Machine]
 ) -> float:
     """One over one plus how many more than the least used domain that has room."""
 
@@ -198,8 +195,12 @@ def spread(
         here = [m for m in machines if domain(m) == domain(one)]
         return sum(m.beside(spec.team, spec.constraints.service) for m in here)
 
-    fewest = min(count(m) for m in machines if first_reason(m, spec, cooling) is None)
-    return 1.0 / (1.0 + (count(machine) - fewest))
+    return 1.0 / (1.0 + count(machine) - min(count(m) for m in fitting))
 
 
-SCORERS = {"packing": packing, "best_fit": lambda m, s: 1.0 - load(m, s), "load": load}
+SCORERS = {
+    "packing": packing,
+    "fullness": lambda m, s: 1.0 - level(m),
+    "best_fit": lambda m, s: 1.0 - load(m, s),
+    "load": load,
+}

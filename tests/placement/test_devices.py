@@ -46,15 +46,16 @@ def test_whole_devices_are_those_that_nobody_uses() -> None:
 
 def test_what_comes_back_comes_back_to_its_own_device() -> None:
     index = of_one_machine((1_000, 400, 0))
-    before, free = index.devices.free.copy(), index.free.copy()
+    before, free = index.room.devices.free.copy(), index.free.copy()
     share, whole = gpus(milli=700), gpus(1)
+    taken = 0
     for _ in range(1_000):
         taken = index.take(0, share)
         assert named(taken) == (0,)
         index.give_back(0, share, taken)
         taken = index.take(0, whole)
         index.give_back(0, whole, taken)
-    assert np.array_equal(index.devices.free, before)
+    assert np.array_equal(index.room.devices.free, before)
     assert np.array_equal(index.free, free)
     with pytest.raises(AssertionError):
         index.give_back(0, share, taken)
@@ -65,7 +66,7 @@ def test_without_devices_the_first_so_many_count_as_taken() -> None:
     index = MachineIndex([replace(machine, used=(2_000, 4_096, 3, 0, 0))])
     assert devices(index, gpus(1), gpus(1)) == [(3,), None]
     index.release(MachineId("c1", "m1"), read("pending p gpu=1").pending[0].spec)
-    assert index.devices.free[:, 0].tolist() == [0, 0, 0, 1_000]
+    assert index.room.devices.free[:, 0].tolist() == [0, 0, 0, 1_000]
 
 
 def test_more_devices_than_can_be_told_apart_are_not_offered() -> None:

@@ -1,0 +1,117 @@
+"""What each machine has and has free, as 32-bit columns, and what scores read off it.
+
+Quantities are integers, so that what is taken and given back a million times is equal to the bit.
+Knows no names, labels or tasks.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from domain.resources import COLUMNS
+from placement.devices import WHOLE_MILLI, DeviceTable
+
+Column = npt.NDArray[np.int32]
+Slots = npt.NDArray[np.intp]
+Parts = npt.NDArray[np.float32]
+
+CPU, MEMORY, GPU = 0, 1, 2
+"""The columns that packing looks at: the ones that run out."""
+_NARROW = ("level",)
+_WIDE = ("capacity", "free", "along", "square")
+
+
+class RoomTable:
+    """Columns over machine slots; rows are the standard resources, then named ones."""
+
+    def __init__(self) -> None:
+        self.capacity: Column = np.zeros((len(COLUMNS), 0), dtype=np.int32)
+        self.free: Column = np.zeros((len(COLUMNS), 0), dtype=np.int32)
+        """Below zero where more is held than there is."""
+        self.along: Parts = np.zeros((2, 0), dtype=np.float32)
+        """What is free of cpu and of memory, as parts of the machine, scaled to length 1 together
+        with the part of its GPUs; per unit of the quantity."""
+        self.square: Parts = np.zeros((2, 0), dtype=np.float32)
+        """1 / capacity^2 of cpu and memory: makes squares of parts of squares of quantities."""
+        self.level: Parts = np.zeros(0, dtype=np.float32)
+        """The mean part that is free, of cpu, memory and GPUs where there are any."""
+        self.devices = DeviceTable()
+        self.overdrawn = False
+        """Some quantity may be below zero."""
+        self._extras: dict[str, int] = {}
+
+    def grow(self, slots: int) -> None:
+        """Make room for so many slots."""
+        for name in _WIDE:
+            wide = getattr(self, name)
+            wider = np.zeros((len(wide), slots), dtype=wide.dtype)
+            wider[:, : wide.shape[1]] = wide
+            setattr(self, name, wider)
+        for name in _NARROW:
+            long = getattr(self, name)
+            longer = np.zeros(slots, dtype=long.dtype)
+            longer[: len(long)] = long
+            setattr(self, name, longer)
+        self.devices.grow(slots)
+
+    def extra_column(self, name: str) -> int | None:
+        """The column of a named resource; None when no machine has it."""
+        return self._extras.get(name)
+
+    def name_extras(self, names: set[str]) -> None:
+        """Give each of these named resources a column."""
+        for name in sorted(names - self._extras.keys()):
+            self._extras[name] = len(self.capacity)
+            self.capacity = np.vstack([self.capacity, np.zeros_like(self.capacity[:1])])
+            self.free = np.vstack([self.free, np.zeros_like(self.free[:1])])
+
+    def put(self, slots: Slots, capacity: npt.NDArray[np.int64], free: Column) -> bool:
+        """From now on these machines have this (int of shape (columns, slots)). True when that is
+        more room than before on some machine."""
+        grown = bool((free > self.free[:, slots]).any())
+        self.capacity[:, slots] = capacity
+        self.free[:, slots] = free
+        self.overdrawn |= bool((free < 0).any())
+        sizes = capacity[:2].astype(np.float32)
+        self.square[:, slots] = np.divide(
+            np.float32(1.0), sizes * sizes, out=np.ones_like(sizes), where=sizes > 0
+        )
+        self.derive(slots)
+        return grown
+
+    def derive(self, slots: Slots) -> None:
+        """Bring what scores read up to date on these machines.
+
+        The order of the floating-point steps decides about ties, so it is the same for one machine
+        and for many.
+        """
+        sizes = self.capacity[:3, slots].astype(np.float32)
+        there = np.maximum(self.free[:3, slots], 0).astype(np.float32)
+        if len(self.devices.free):
+            there[GPU] = self.devices.left[slots] * np.float32(1 / WHOLE_MILLI)
+        sized = sizes > 0
+        one_over = np.divide(np.float32(1.0), sizes, out=np.zeros_like(sizes), where=sized)
+        parts = there * one_over
+        length = np.sqrt((parts * parts).sum(axis=0))
+        length[length == 0] = 1.0
+        self.along[:, slots] = parts[:2] * one_over[:2] / length
+        self.level[slots] = parts.sum(axis=0) / np.maximum(sized.sum(axis=0), 1).astype(np.float32)
+
+    def take(self, slots: Slots, amounts: Column) -> None:
+        """So much less on machines that differ from each other (int32 of shape (columns, slots));
+        no column may fall below zero for it. The count of free devices is not touched here."""
+        after = self.free[: len(amounts), slots] - amounts
+        assert ((after >= 0) | (amounts == 0)).all(), "more taken than there is"
+        self.free[: len(amounts), slots] = after
+
+    def give_back(self, slots: Slots, amounts: Column) -> None:
+        """So much more, likewise; never more than there is in all."""
+        after = self.free[: len(amounts), slots] + amounts
+        fits = (after <= self.capacity[: len(amounts), slots]) | (amounts == 0)
+        assert fits.all(), "more given back than there is"
+        self.free[: len(amounts), slots] = after
+
+    def clear(self, slot: int) -> None:
+        """The machine has left."""
+        for name in (*_WIDE, *_NARROW):
+            getattr(self, name)[..., slot] = 0
+        self.devices.clear(slot)
