@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from drystone.bench import lifecycle as lifecycle_bench
+from drystone.bench import round as round_bench
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure Drystone.")
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -32,6 +33,21 @@ def lifecycle(
     say = Console(stderr=True).print
     found = lifecycle_bench.run(tasks, concurrency, rate, index_machines, say)
     _print(found, as_json)
+
+
+@app.command("round")
+def whole_round(
+    machines: Annotated[int, typer.Option(min=1, max=200_000)] = 100_000,
+    tasks: Annotated[int, typer.Option(min=1, max=2_000_000, help="Rows that wait.")] = 10_000,
+    partitions: Annotated[int, typer.Option(min=1, max=64, help="Processes, each with teams.")] = 1,
+    database: Annotated[
+        str, typer.Option(help="SQLite or PostgreSQL; a database of its own is made beside it.")
+    ] = "sqlite://",
+    as_json: JsonFlag = False,
+) -> None:
+    """From rows that wait to claims committed: the ledger read, placement, claims and verdicts."""
+    say = Console(stderr=True).print
+    _print(round_bench.run(machines, tasks, partitions, database, say), as_json)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:
