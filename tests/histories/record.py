@@ -214,6 +214,9 @@ TASKS: dict[str, Scenario] = {
 }
 
 
+RINGS_MAX = 1_000
+
+
 @asynccontextmanager
 async def server(*extra: str) -> AsyncIterator[Client]:
     """A real one, in memory."""
@@ -291,6 +294,23 @@ async def record_rollover() -> None:
                     await save(client, "task", "continued_first_run", handle.id, first)
                     await save(client, "task", "continued_last_run", handle.id, None)
                     await save(client, "cluster", "continued_last_run", cluster, None)
+                    await partition_continued(plant, agent)
+
+
+async def partition_continued(plant: Plant, agent: TinyAgent) -> None:
+    """Rung until its next run has begun, which then places a task."""
+    partition = plant.client.get_workflow_handle("placement/0")
+    first = (await partition.describe()).run_id
+    for _ in range(RINGS_MAX):
+        if (await partition.describe()).run_id != first:
+            break
+        await partition.signal("ring")
+        await asyncio.sleep(0.1)
+    handle = await _running(plant, agent)
+    await agent.finish(f"{key_of(handle)}#1", exited())
+    await handle.result()
+    await save(plant.client, "placement", "continued_first_run", partition.id, first)
+    await save(plant.client, "placement", "continued_last_run", partition.id, None)
 
 
 async def record_audits() -> None:

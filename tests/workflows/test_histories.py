@@ -33,7 +33,7 @@ PATHS = {
     },
     "cluster": {"deliveries", "silent_then_fenced", "continued_last_run", "brake_lifted"},
     "audit": {"quiet", "asks_twice"},
-    "placement": {"rounds"},
+    "placement": {"rounds", "continued_first_run", "continued_last_run"},
 }
 
 
