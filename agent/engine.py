@@ -73,7 +73,7 @@ class Engine:
         self.keepers: Keepers
         self.outbox: Outbox
         self.changed = asyncio.Event()
-        """Set when a heartbeat has something to say: news of machines, or a new epoch."""
+        """Set when a heartbeat has something to say: news of machines, an epoch, the brake."""
         self._restored = restored
         self._journal = journal
         self._letters: deque[_Letter] = deque()
@@ -135,7 +135,7 @@ class Engine:
             self.tell(Ticked())
 
     async def _advance(self) -> None:
-        epoch = self.state.epoch
+        epoch, braked = self.state.epoch, self.state.braked
         entries: list[Entry] = []
         effects: list[Effects] = []
         answers: list[tuple[_Letter, Effects]] = []
@@ -156,7 +156,7 @@ class Engine:
             _resolve(letter, did)
         if flushing:
             self._send_forgets()
-        if self.state.news or self.state.epoch != epoch:
+        if self.state.news or (self.state.epoch, self.state.braked) != (epoch, braked):
             self.changed.set()
         if self._journal.long and self._compacting is None:
             # Here, where nothing else touches the file, and before the next event.

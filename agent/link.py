@@ -21,7 +21,7 @@ from agent.engine import Engine, boot_ms
 from agent.outbox import SIGNAL_S_MAX
 from agent.polls import PollWatch, ended_polls
 from agent.rolls import roll_answer
-from domain.audit import LiftAnswer, LiftMachines, RollAnswer, RollCall
+from domain.audit import RollAnswer, RollCall
 from domain.ids import WORKFLOW_QUEUE, agent_queue, cluster_workflow_id, task_workflow_id
 from domain.protocol import (
     PROTOCOL_VERSION,
@@ -32,6 +32,8 @@ from domain.protocol import (
     Grant,
     GrantAnswer,
     Heartbeat,
+    LiftAnswer,
+    LiftMachines,
     Register,
     TaskEnvelope,
     TaskMessage,
@@ -120,6 +122,8 @@ class AgentActivities(AgentPort):
         self._check(lift)
         held = self._engine.state.braked
         self._engine.tell(BrakeLifted())
+        await self._engine.idle()
+        self._engine.changed.set()  # Whoever waits for it sees it with the next heartbeat.
         logger().warning("brake on losses of machines lifted", by=lift.by, held=held)
         return LiftAnswer(instance=self._engine.state.instance, lifted=held)
 

@@ -4,10 +4,9 @@ from agent.admission import State, counted
 from domain.audit import ATTEMPTS_PER_ROLL_MAX, Roll, RollAnswer, RollCall
 
 
-def roll_answer(state: State, call: RollCall) -> RollAnswer:
-    """Machines it does not know, and those that do not fit any more, are left out."""
+def roll_answer(state: State, call: RollCall, room: int = ATTEMPTS_PER_ROLL_MAX) -> RollAnswer:
+    """Machines it does not know are left out, and those for whose attempts there is no room."""
     rolls: list[Roll] = []
-    room = ATTEMPTS_PER_ROLL_MAX
     for name in call.machines:
         machine = state.machines.get(name)
         if machine is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from domain.protocol import PROTOCOL_VERSION, StopOrder
+from domain.views import BrakeView
 
 AUDIT_SCHEDULE = "drystone-audit"
 AUDIT_WORKFLOW_ID = "audit"
@@ -106,6 +107,19 @@ class AuditReport(BaseModel, frozen=True):
     """The newest words of operators, newest first."""
 
 
+class Alarms(BaseModel, frozen=True):
+    """What a person should look at, and the numbers behind it."""
+
+    texts: tuple[str, ...] = ()
+    brake: BrakeView
+    counts: dict[Fault, FaultCount]
+    audited_at: datetime | None = None
+    """When the last audit ended."""
+    machines_doubted: int = 0
+    acts: dict[str, int] = {}
+    """Words of operators, by what they did."""
+
+
 # --- to an agent: activity `roll_call` on its queue --------------------------------------------
 
 
@@ -130,21 +144,6 @@ class RollAnswer(BaseModel, frozen=True):
     instance: str
     epoch: int
     rolls: tuple[Roll, ...] = ()
-
-
-class LiftMachines(BaseModel, frozen=True):
-    """An operator lifts the brake that an agent holds on losses of machines."""
-
-    v: int = PROTOCOL_VERSION
-    cluster: str
-    by: str
-
-
-class LiftAnswer(BaseModel, frozen=True):
-    """Whether it held."""
-
-    instance: str
-    lifted: bool
 
 
 # --- questions to the ledger, each with its answer ---------------------------------------------

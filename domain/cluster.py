@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from domain.audit import LiftMachines
 from domain.protocol import (
     ConfirmLost,
     CordonMachines,
     DeliveryHint,
     Heartbeat,
     LiftBrake,
+    LiftMachines,
     Orphan,
     Register,
 )

@@ -297,6 +297,21 @@ class GrantAnswer(BaseModel, frozen=True):
     ended: tuple[str, ...] = ()
 
 
+class LiftMachines(BaseModel, frozen=True):
+    """An operator lifts the brake that an agent holds on losses of machines."""
+
+    v: int = PROTOCOL_VERSION
+    cluster: str
+    by: str
+
+
+class LiftAnswer(BaseModel, frozen=True):
+    """Whether it held."""
+
+    instance: str
+    lifted: bool
+
+
 # --- agent and keeper: one WebSocket, dialled by the keeper, JSON texts -----------------------
 
 

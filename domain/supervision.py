@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from domain.audit import LiftMachines
 from domain.protocol import (
     ClusterMessage,
     ConfirmLost,
@@ -21,6 +20,7 @@ from domain.protocol import (
     GrantAnswer,
     Heartbeat,
     LiftBrake,
+    LiftMachines,
     Orphan,
     Register,
 )

@@ -125,6 +125,8 @@ class ClusterView(BaseModel, frozen=True):
     silent_since: datetime | None = None
     """Begins anew when the brake is lifted."""
     confirmed_by: str = ""
+    machines_braked_since: datetime | None = None
+    """Its agent gives no silent machine up: too many are silent."""
     machines: int = 0
     attempts: int = 0
     """Attempts that hold room there."""
@@ -137,6 +139,11 @@ class BrakeView(BaseModel, frozen=True):
     since: datetime | None = None
     by: str = ""
     """Who lifted it last; empty when it lifted by itself."""
+    silent: int = 0
+    """Clusters that are silent, of so many `counted`."""
+    counted: int = 0
+    machines: dict[str, datetime] = {}
+    """Clusters whose agents give no silent machine up, and since when."""
 
 
 class PartitionView(BaseModel, frozen=True):

@@ -8,7 +8,7 @@ from domain.supervision import BrakeTerms, Reach
 from domain.views import BrakeView
 from store.acts import note_act
 from store.dialects import upsert
-from store.mapping import instant_or_none, micros
+from store.mapping import instant, instant_or_none, micros
 from store.tables import BRAKE, CLUSTER
 
 DEFAULT_BRAKE = BrakeTerms()
@@ -17,11 +17,19 @@ _COUNTED = (Reach.REACHABLE.value, Reach.SUSPECT.value, Reach.FENCED.value)
 
 
 def brake(connection: Connection) -> BrakeView:
-    """Whether it holds, and since when."""
+    """Whether it holds, and since when; and where agents hold theirs."""
     row = connection.execute(select(BRAKE)).one_or_none()
-    if row is None:
-        return BrakeView(held=False)
-    return BrakeView(held=bool(row.held), since=instant_or_none(row.since), by=row.by)
+    silent, counted = silent_clusters(connection)
+    braked = CLUSTER.c.machines_braked_since
+    agents = select(CLUSTER.c.name, braked).where(braked.is_not(None)).order_by(CLUSTER.c.name)
+    return BrakeView(
+        held=row is not None and bool(row.held),
+        since=None if row is None else instant_or_none(row.since),
+        by="" if row is None else row.by,
+        silent=silent,
+        counted=counted,
+        machines={name: instant(since) for name, since in connection.execute(agents)},
+    )
 
 
 def brake_held(connection: Connection) -> bool:

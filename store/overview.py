@@ -72,6 +72,7 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
             heard_at=instant(row.heard_at),
             silent_since=_silent_since(row, lifted),
             confirmed_by=row.confirmed_by,
+            machines_braked_since=instant_or_none(row.machines_braked_since),
             machines=machine_counts.get(row.name, 0),
             attempts=attempt_counts.get(row.name, 0),
         )

@@ -10,13 +10,13 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
-from domain.audit import LiftMachines
 from domain.cluster import ClusterState, begin, check, step
 from domain.protocol import (
     ClusterMessage,
     Delivery,
     DeliveryHint,
     Grant,
+    LiftMachines,
     left_out,
     read_cluster_envelope,
 )

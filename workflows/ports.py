@@ -10,14 +10,19 @@ from temporalio import activity
 from domain.audit import (
     AuditAnswer,
     AuditOperation,
-    LiftAnswer,
-    LiftMachines,
     RollAnswer,
     RollCall,
 )
 from domain.claims import LedgerAnswer, LedgerOperation
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
-from domain.protocol import Delivery, DeliveryAnswer, Grant, GrantAnswer
+from domain.protocol import (
+    Delivery,
+    DeliveryAnswer,
+    Grant,
+    GrantAnswer,
+    LiftAnswer,
+    LiftMachines,
+)
 from domain.supervision import ClusterAnswer, ClusterOperation, LossPaged, PageLoss
 
 

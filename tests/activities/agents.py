@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from domain.attempt import Ending, EndKind
-from domain.audit import LiftAnswer, LiftMachines, Roll, RollAnswer, RollCall
+from domain.audit import Roll, RollAnswer, RollCall
 from domain.ids import WORKFLOW_QUEUE, agent_queue, cluster_workflow_id, task_workflow_id
 from domain.machine import MachineReport
 from domain.protocol import (
@@ -27,6 +27,8 @@ from domain.protocol import (
     GrantAnswer,
     Heartbeat,
     Inquiry,
+    LiftAnswer,
+    LiftMachines,
     Offer,
     Order,
     OrderAnswer,

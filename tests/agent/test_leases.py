@@ -1,6 +1,6 @@
 """Leases, grants, silence, loss and the brake, as the agent decides them."""
 
-from agent.admission import Beaten, Terms, Ticked, leased
+from agent.admission import Beaten, BrakeLifted, Terms, Ticked, leased
 from domain.attempt import Ending, EndKind, StopCause
 from domain.protocol import Grant, KeeperGrant, LeaseAnswer, StartAttempt, StopAttempt
 from domain.reasons import Reason
@@ -245,6 +245,37 @@ def test_a_lifted_brake_starts_the_wait_of_those_still_silent_anew() -> None:
     assert _losses_of_silence(bench, ("m1",), FENCE_MS - 2_000) == []
     assert not bench.state.braked
     assert _losses_of_silence(bench, ("m1",), 5_000) == [Reason.MACHINE_LOST]
+
+
+def test_an_operator_lifts_the_brake_until_more_machines_are_silent() -> None:
+    bench = a_bench(machines=FIVE)
+    running(bench, machine="m1")
+    _losses_of_silence(bench, ("m1", "m2"), 3 * FENCE_MS)
+    assert bench.state.braked
+    bench.tell(BrakeLifted())
+    assert not bench.state.braked
+    assert _losses_of_silence(bench, ("m1", "m2"), 10_000) == []
+    assert not bench.state.braked
+    assert _losses_of_silence(bench, ("m1", "m2", "m3"), 40_000) == []
+    assert bench.state.braked  # One more is silent than the operator knew of.
+
+
+def test_after_an_operators_lift_what_was_silent_is_given_up() -> None:
+    bench = a_bench(machines=FIVE)
+    running(bench, machine="m1")
+    _losses_of_silence(bench, ("m1", "m2"), 3 * FENCE_MS)
+    bench.tell(BrakeLifted())
+    silent = ("m1", "m2")
+    # The wait of each silent machine starts anew.
+    assert _losses_of_silence(bench, silent, FENCE_MS - 2_000) == []
+    assert _losses_of_silence(bench, silent, 4_000) == [Reason.MACHINE_LOST]
+
+
+def test_a_lift_of_what_does_not_hold_changes_nothing() -> None:
+    bench = a_bench(machines=FIVE)
+    before = bench.state
+    bench.tell(BrakeLifted())
+    assert bench.state == before
 
 
 def test_a_fenced_machine_counts_no_more_for_the_brake() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from domain.attempt import Phase
 from domain.protocol import Register
-from domain.supervision import Reach
+from domain.supervision import BrakeTerms, Reach
 from store.brake import brake, lift_brake
 from store.clusters import (
     begin_grant,
@@ -203,3 +203,27 @@ def test_registering_and_granting_lose_no_open_attempt(world: World, again: int)
         world.grant()
     assert world.phase() is Phase.RUNNING
     assert world.read(pending, 0, world.now, 9) == []
+
+
+def test_the_brake_holds_from_as_many_as_the_settings_say(world: World) -> None:
+    several(world, 4)
+    lax = BrakeTerms(clusters=3, percent=50)
+    for name in ("c1", "c2"):
+        world.do(mark_suspect, name, 1, world.now, brake=lax)
+    assert not world.read(brake).held
+    world.do(mark_suspect, "c3", 1, world.now, brake=lax)
+    seen = world.read(brake)
+    assert (seen.held, seen.silent, seen.counted) == (True, 3, 4)
+    world.do(begin_grant, "c1", world.now, brake=lax)
+    assert not world.read(brake).held
+
+
+def test_an_agent_says_that_it_holds_the_brake_on_its_machines(world: World) -> None:
+    world.cluster()
+    world.beat(braked=True)
+    since = world.now
+    world.later(10)
+    world.beat(braked=True)
+    assert world.read(brake).machines == {"c1": since}
+    world.beat()
+    assert world.read(brake).machines == {}

@@ -1,10 +1,13 @@
 """Loss: who is told to close which number, and when the room of a lost attempt is free."""
 
+from datetime import timedelta
+
 from domain.attempt import Ending, EndKind, Phase, StopCause
 from domain.claims import Requeue
 from domain.protocol import Orphan, StopOrder
 from domain.reasons import Reason
 from domain.task import OnLoss
+from store.acts import acts
 from store.brake import lift_brake
 from store.clusters import begin_grant, confirm_lost, fence, mark_suspect
 from store.losses import LostAttempt, gone, loss_page, orphan
@@ -161,6 +164,31 @@ def test_a_word_that_a_machine_is_lost_concerns_only_that_machine(world: World) 
     assert [(lost.key, lost.reason) for lost in page.lost] == [("blue/here", Reason.MACHINE_LOST)]
     assert world.settle(FENCED, key="blue/here").mine
     assert (used_cpu(world, "m1"), used_cpu(world, "m2")) == (0, 1_000)
+
+
+def test_a_machine_that_comes_back_against_all_words_is_told_to_stop(world: World) -> None:
+    """Its agent goes on under its lease all the time: no grant tells it what is closed."""
+    world.cluster("c1", a_machine("m1"), a_machine("m2"))
+    world.running(a_task("here", on_loss="wait"), "m1")
+    world.do(confirm_lost, "c1", "m1", "ann", world.now)
+    assert world.settle(FENCED, key="blue/here").mine
+    assert world.claim("blue/here", "m2") == 2
+    _, asked = world.do(orders, "c1")
+    stops = [(o.key, o.number, o.machine) for o in asked if isinstance(o, StopOrder)]
+    assert stops == [("blue/here", 1, "m1")]
+
+
+def test_who_said_that_something_is_lost_is_written_down_once(world: World) -> None:
+    world.cluster()
+    for _ in range(2):
+        world.do(confirm_lost, "c1", "m1", "ann", world.now)
+    world.later(1)
+    world.do(confirm_lost, "c1", None, "bob", world.now)
+    said = [(act.by, act.act, act.subject, act.at) for act in world.read(acts)]
+    assert said == [
+        ("bob", "confirm-lost", "c1", world.now),
+        ("ann", "confirm-lost", "c1/m1", world.now - timedelta(seconds=1)),
+    ]
 
 
 def an_orphan(world: World, number: int = 1) -> Orphan:

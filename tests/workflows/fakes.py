@@ -11,8 +11,6 @@ from domain.audit import (
     AuditOperation,
     Conclude,
     Concluded,
-    LiftAnswer,
-    LiftMachines,
     Roll,
     RollAnswer,
     RollCall,
@@ -30,7 +28,14 @@ from domain.claims import (
     Withdrawn,
 )
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
-from domain.protocol import Delivery, DeliveryAnswer, Grant, GrantAnswer
+from domain.protocol import (
+    Delivery,
+    DeliveryAnswer,
+    Grant,
+    GrantAnswer,
+    LiftAnswer,
+    LiftMachines,
+)
 from domain.supervision import (
     BeginGrant,
     BrakeSeen,
