@@ -48,6 +48,17 @@ class _Awake:
     """When it last said in the ledger that it is at work."""
     rounds: int = 0
     placed: int = 0
+    conflicts: int = 0
+
+    def done(self, *, more: bool = False, next_due: datetime | None = None) -> RoundsDone:
+        """What the activity answers."""
+        return RoundsDone(
+            rounds=self.rounds,
+            placed=self.placed,
+            conflicts=self.conflicts,
+            more=more,
+            next_due=next_due,
+        )
 
 
 class Placement(PlacementPort):
@@ -96,11 +107,9 @@ class Placement(PlacementPort):
             done = await self._round(awake, may_sleep=began - awake.worked_at >= LINGER_S)
             awake.rounds += 1
             if done.asleep:
-                return RoundsDone(
-                    rounds=awake.rounds, placed=awake.placed, next_due=self._not_at_once(done)
-                )
+                return awake.done(next_due=self._not_at_once(done))
             if began - awake.began >= ROUNDS_S_MAX or activity.is_worker_shutdown():
-                return RoundsDone(rounds=awake.rounds, placed=awake.placed, more=True)
+                return awake.done(more=True)
             await self._pause(began, done)
 
     async def _round(self, awake: _Awake, *, may_sleep: bool) -> Committed:
@@ -125,6 +134,7 @@ class Placement(PlacementPort):
         if placed or done.again:
             awake.worked_at = time.monotonic()
         awake.placed += placed
+        awake.conflicts += len(done.claimed) - placed
         self._notices.hint(done.clusters)
         await self._tell_expired(solved.expired)
         return done
@@ -180,6 +190,7 @@ class Placement(PlacementPort):
         return PartitionRounds(
             engine=self._engine,
             partition=partition,
+            partitions=self._settings.partitions,
             compare_every=timedelta(seconds=self._settings.index_compare_s),
             tasks_max=self._settings.round_tasks_max,
         )

@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
+from activities.slices import FleetSlices
 from domain.fleet import ClaimResult, PendingTask
 from domain.reasons import Reason
 from domain.verdict import Verdict
-from placement.index import MachineId, MachineIndex
-from placement.policy import DEFAULT_POLICY
-from placement.round import RoundResult, place
+from placement.round import RoundResult
 from store.bell import bell_idle
 from store.claims import PROPOSALS_PER_TRANSACTION_MAX, claim
 from store.cooldowns import cooling
@@ -82,12 +81,16 @@ class PartitionRounds:
     partition: int
     compare_every: timedelta
     tasks_max: int
-    index: MachineIndex = field(default_factory=MachineIndex)
+    partitions: int = 1
     revision: int = -1
     compared_at: datetime | None = None
     passed: set[str] = field(default_factory=set)
     """Shapes that found no machine in this sweep."""
     specs: ShapeSpecs = field(default_factory=ShapeSpecs)
+    index: FleetSlices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = FleetSlices(self.partition, self.partitions)
 
     def solve(self, now: datetime, seed: int) -> Solved:
         """Read what waits and what there is; decide."""
@@ -106,7 +109,7 @@ class PartitionRounds:
 
     def decide(self, loaded: Loaded, seed: int) -> Solved:
         """Place what was read, and take the room on the index."""
-        result = place(self.index, loaded.tasks, DEFAULT_POLICY, seed, cooling=loaded.cooling)
+        result = self.index.place(loaded.tasks, seed, loaded.cooling)
         return Solved(
             tasks={task.key: task for task in loaded.tasks},
             result=result,
@@ -156,8 +159,8 @@ class PartitionRounds:
         won = {one.key for one in claimed if one.number is not None}
         for proposal in solved.result.placed:
             if proposal.key not in won:
-                machine = MachineId(proposal.cluster, proposal.machine)
-                self.index.release(machine, solved.tasks[proposal.key].spec)
+                spec = solved.tasks[proposal.key].spec
+                self.index.release(proposal.cluster, proposal.machine, spec)
 
     def _sweep(self, tasks: Sequence[PendingTask], result: RoundResult, *, full: bool) -> bool:
         """Remember what found no machine; True when the next round can look further."""

@@ -21,6 +21,8 @@ class RoundsDone(BaseModel, frozen=True):
 
     rounds: int = 0
     placed: int = 0
+    conflicts: int = 0
+    """Claims that the ledger refused, because somebody else had been faster."""
     more: bool = False
     next_due: datetime | None = None
 
@@ -36,5 +38,6 @@ class PartitionState(BaseModel, frozen=True):
 
     rounds: int = 0
     placed: int = 0
+    conflicts: int = 0
     misfits: int = 0
     gone: tuple[TaskKey, ...] = ()

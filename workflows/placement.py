@@ -88,6 +88,7 @@ class PlacementWorkflow:
             update={
                 "rounds": self._state.rounds + done.rounds,
                 "placed": self._state.placed + done.placed,
+                "conflicts": self._state.conflicts + done.conflicts,
             }
         )
         self._show()
@@ -99,5 +100,6 @@ class PlacementWorkflow:
     def _show(self) -> None:
         state = self._state
         text = f"Rounds {state.rounds} · placed {state.placed} · next due {self._due or 'never'}"
+        text += f" · lost to others {state.conflicts}" if state.conflicts else ""
         unread = f"\n\nMessages that could not be read: {state.misfits}" if state.misfits else ""
         workflow.set_current_details(text + unread)

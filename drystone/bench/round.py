@@ -77,7 +77,9 @@ class Crew:
         self._processes = []
         for partition in range(partitions):
             mine, theirs = spawn.Pipe()
-            process = spawn.Process(target=serve, args=(url, partition, theirs), daemon=True)
+            process = spawn.Process(
+                target=serve, args=(url, partition, partitions, theirs), daemon=True
+            )
             process.start()
             self._pipes.append(mine)
             self._processes.append(process)
@@ -106,13 +108,14 @@ def _answer(pipe: Pipe) -> Any:
     return pipe.recv()
 
 
-def serve(url: str, partition: int, pipe: Pipe) -> None:
+def serve(url: str, partition: int, partitions: int, pipe: Pipe) -> None:
     """The process of one partition: rounds on demand, until it is asked for none."""
     engine = open_engine(url)
     settings = PlacementSettings()
     rounds = PartitionRounds(
         engine=engine,
         partition=partition,
+        partitions=partitions,
         compare_every=timedelta(seconds=settings.index_compare_s),
         tasks_max=settings.round_tasks_max,
     )

@@ -1,0 +1,97 @@
+"""The machines as one partition sees them: its own slice first, then everybody else's.
+
+With several partitions each has a slice of the machines that it looks at first, a fair sample of
+every cluster, zone and class. So two of them want the same room only when the slice of one of them
+has run out of it. Nothing is forbidden: the ledger decides, and whoever loses waits.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from domain.fleet import Fleet, MachineStanding, PendingTask
+from domain.task import TaskSpec
+from domain.verdict import Verdict
+from placement.index import MachineId, MachineIndex
+from placement.policy import DEFAULT_POLICY
+from placement.round import RoundResult, place
+
+
+class FleetSlices:
+    """One index with every machine; of several partitions, one index for each side of the slice."""
+
+    def __init__(self, partition: int = 0, partitions: int = 1) -> None:
+        assert partition >= 0, partition
+        self._partition, self._partitions = partition, partitions
+        self._mine = MachineIndex()
+        self._others = MachineIndex() if partitions > 1 else None
+
+    def replace(self, everything: Fleet) -> None:
+        """The full compare: what the fleet does not have is gone."""
+        if self._others is None:
+            self._mine.replace(everything)
+            return
+        mine, others = self._parted(everything)
+        self._mine.replace(mine)
+        self._others.replace(others)
+
+    def refresh(self, changes: Fleet) -> None:
+        """Take over machines that changed, and which clusters may be given new work."""
+        if self._others is None:
+            self._mine.refresh(changes)
+            return
+        mine, others = self._parted(changes)
+        self._mine.refresh(mine)
+        self._others.refresh(others)
+
+    def place(
+        self,
+        tasks: Sequence[PendingTask],
+        seed: int,
+        cooling: Mapping[str, frozenset[str]],
+    ) -> RoundResult:
+        """Place what fits and take its room; equal inputs and seed give equal results."""
+        result = place(self._mine, tasks, DEFAULT_POLICY, seed, cooling=cooling)
+        if self._others is None or not result.verdicts:
+            return result
+        left = [task for task in tasks if task.key in result.verdicts]
+        further = place(self._others, left, DEFAULT_POLICY, seed, cooling=cooling)
+        verdicts = {
+            key: _together(result.verdicts[key], verdict)
+            for key, verdict in further.verdicts.items()
+        }
+        return RoundResult(result.placed + further.placed, verdicts)
+
+    def release(self, cluster: str, machine: str, spec: TaskSpec) -> None:
+        """Give back what `place` took; a machine that has left took it along."""
+        index = self._mine if self._others is None or self._is_mine(machine) else self._others
+        index.release(MachineId(cluster, machine), spec)
+
+    def _parted(self, fleet: Fleet) -> tuple[Fleet, Fleet]:
+        mine: list[MachineStanding] = []
+        others: list[MachineStanding] = []
+        for one in fleet.machines:
+            (mine if self._is_mine(one.name) else others).append(one)
+        return replace(fleet, machines=tuple(mine)), replace(fleet, machines=tuple(others))
+
+    def _is_mine(self, machine: str) -> bool:
+        return zlib.crc32(machine.encode()) % self._partitions == self._partition
+
+
+def _together(mine: Verdict, others: Verdict) -> Verdict:
+    """What two disjoint sets of machines say of one task."""
+    if not others.machines:
+        return mine
+    if not mine.machines:
+        return others
+    lost = dict(mine.lost)
+    for reason, machines in others.lost.items():
+        lost[reason] = lost.get(reason, 0) + machines
+    foremost = max(mine.reason, others.reason, key=lambda reason: lost.get(reason, 0))
+    details = dict.fromkeys(one.detail for one in (mine, others) if one.reason == foremost)
+    return Verdict(
+        reason=foremost,
+        machines=mine.machines + others.machines,
+        lost=dict(sorted(lost.items(), key=lambda item: -item[1])),
+        detail="; ".join(filter(None, details)),
+    )
