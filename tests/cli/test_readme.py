@@ -1,7 +1,6 @@
 """What README.md tells a newcomer to type works as it stands there."""
 
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ def blocks(kind: str) -> list[str]:
     return [text for of, text in found if of == kind]
 
 
-def typed(up: Up, text: str, command: list[str], exits: tuple[int, ...] = (0,)) -> str:
+def typed(up: Up, text: str, command: list[str]) -> str:
     """What it prints, against this `up` in place of the default ports."""
     text = text.replace(":8080", f":{up.api_port}").replace(":7233", f":{up.temporal_port}")
     beside = Path(sys.executable).parent
@@ -33,7 +32,7 @@ def typed(up: Up, text: str, command: list[str], exits: tuple[int, ...] = (0,)) 
         timeout=COMMAND_S_MAX,
         check=False,
     )
-    assert done.returncode in exits, done
+    assert done.returncode == 0, done
     return done.stdout
 
 
@@ -53,8 +52,9 @@ def test_the_requests_run(up: Up) -> None:
 
 
 def test_the_temporal_client_runs(up: Up) -> None:
-    # A short program with Temporal's SDK may abort once all is done, while the interpreter ends
-    # (temporalio/sdk-python issue 300); what it printed before is what counts.
-    command = [sys.executable, "-c"]
-    printed = typed(up, blocks("python")[0], command, exits=(0, -signal.SIGABRT))
-    assert printed == "SUCCEEDED 0\n"
+    # The pause at its end is there for a reason. The thread of the SDK that hands over the last
+    # answer still has Python's lock to give back; an interpreter that ends before that aborts
+    # (temporalio/sdk-python issue 300: "PyGILState_Release: thread state must be current"). On two
+    # busy cores 13 of 80 runs without the pause died by SIGABRT or SIGSEGV after the right output,
+    # and none of 80 with it.
+    assert typed(up, blocks("python")[0], [sys.executable, "-c"]) == "SUCCEEDED 0\n"
