@@ -23,7 +23,7 @@ from placement.index import MachineIndex
 from placement.policy import DEFAULT_POLICY, Policy
 from placement.pools import size, slots_of
 from placement.room import GPU, Slots
-from placement.spreads import SpreadCounts
+from placement.spreads import OVER, SpreadCounts
 
 UNPLACED = -1
 HAND = 100
@@ -85,7 +85,7 @@ class _Work:
         self._policy = policy
         self._chance = chance
         self._hand = hand
-        self._spreads = SpreadCounts(index)
+        self._spreads = SpreadCounts(index, batch)
 
     def serve(self, tasks: Tasks) -> None:
         """Everything that fits, of one band."""
@@ -99,14 +99,12 @@ class _Work:
         """Rounds with hands, then with large ones, then every machine: who is left fits nowhere."""
         if not len(tasks):
             return tasks
-        dealer = Dealer(self._index, self._batch, self._chance, with_gpu=with_gpu)
-        first: SpreadCounts | None = self._spreads
+        dealer = Dealer(self._index, self._batch, self._spreads, self._chance, with_gpu=with_gpu)
         for hand in (self._hand, max(self._hand, LARGE_HAND)):
-            for family in dealer.families(tasks, first):
+            for family in dealer.families(tasks, in_turn=hand == self._hand):
                 for mine, hands in dealer.rounds(family, hand):
                     self._round(mine, hands, family.over)
             tasks = tasks[self.slot[tasks] == UNPLACED]
-            first = None
             if not len(tasks):
                 return tasks
         self._look_everywhere(dealer, tasks)
@@ -131,7 +129,7 @@ class _Work:
             pool = narrow.of(source.pool)
             waiting = tasks[codes == code]
             shape = self._batch.shapes[code]
-            over = shape.constraints.spread
+            over = OVER[self._spreads.over[code]]
             alone = over is not Spread.NONE or shape.gpu_total_milli > 0
             shifts = None if source.shift is None else np.array([source.shift], dtype=np.int32)
             while len(waiting) and size(pool):
@@ -167,9 +165,7 @@ class _Work:
                 self.devices[task] = index.take(slot, shape)
             slots, codes = slots[~devices], codes[~devices]
         index.take_many(slots, batch, codes)
-        for task in tasks.tolist() if batch.bound else ():
-            if int(batch.code[task]) in batch.bound:
-                self._spreads.add(batch.shapes[int(batch.code[task])], int(self.slot[task]))
+        self._spreads.add(batch.code[tasks], self.slot[tasks])
 
 
 class _Narrow:

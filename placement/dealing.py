@@ -19,14 +19,14 @@ from placement.index import MachineIndex
 from placement.pools import ANYWHERE, NOWHERE, Pool, size, slots_of
 from placement.room import Column
 from placement.rules import RULES_MAX
-from placement.spreads import SpreadCounts, in_turn, service_of
+from placement.spreads import OVER, SpreadCounts
 
 Tasks = npt.NDArray[np.intp]
 """Places in the batch."""
 
+_BY_ZONE = OVER.index(Spread.ZONE)
 _RARE = 4
 """A rule that suits less than one machine of so many is dealt from those that it suits."""
-_OVER = (Spread.NONE, Spread.ZONE, Spread.RACK, Spread.MACHINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,13 @@ class Dealer:
     """The pools and rules of one batch, for machines with GPUs or for those without."""
 
     def __init__(
-        self, index: MachineIndex, batch: Batch, chance: random.Random, *, with_gpu: bool
+        self,
+        index: MachineIndex,
+        batch: Batch,
+        spreads: SpreadCounts,
+        chance: random.Random,
+        *,
+        with_gpu: bool,
     ) -> None:
         self._index = index
         self._batch = batch
@@ -74,19 +80,17 @@ class Dealer:
         self._with_gpu = with_gpu
         self._sources: dict[int, Source] = {}
         self._bits: dict[Rule, int] = {}
-        self._over = np.array(
-            [_OVER.index(shape.constraints.spread) for shape in batch.shapes], dtype=np.int8
-        )
+        self._spreads = spreads
 
-    def families(self, tasks: Tasks, counts: SpreadCounts | None) -> Iterator[Family]:
-        """Every one of these tasks (ascending) in one family. With `counts`, tasks of a service
-        that are to be spread over zones are given a zone in turn."""
+    def families(self, tasks: Tasks, *, in_turn: bool) -> Iterator[Family]:
+        """Every one of these tasks (ascending) in one family. `in_turn`: tasks of a service that
+        are to be spread over zones are given a zone each, the least used ones first."""
         codes = self._batch.code[tasks]
         rules = self._batch.rule[codes]
-        over = self._over[codes]
+        over = self._spreads.over[codes]
         zones = np.full(len(tasks), ANYWHERE, dtype=np.int64)
-        if counts is not None and over.any():
-            self._give_zones(tasks, over, zones, counts)
+        if in_turn and over.any():
+            self._give_zones(tasks, over, zones)
         # One number per (over, zone given, rule); rules that share a pool come together below.
         key = (over.astype(np.int64) << 48) | ((zones + 1) << 24) | rules
         distinct, which = np.unique(key, return_inverse=True)
@@ -99,7 +103,7 @@ class Dealer:
             family = grouped.setdefault((one >> 48, apart), {})
             family.setdefault(id(source.pool), []).append((source, mine))
         for (kind, _), pools in grouped.items():
-            yield Family(tuple(_share(pool) for pool in pools.values()), _OVER[kind])
+            yield Family(tuple(_share(pool) for pool in pools.values()), OVER[kind])
 
     def source(self, code: int) -> Source:
         """Where a shape is dealt from."""
@@ -160,33 +164,23 @@ class Dealer:
         return Source(pool, zone, shift)
 
     def _give_zones(
-        self,
-        tasks: Tasks,
-        over: npt.NDArray[np.int8],
-        zones: npt.NDArray[np.int64],
-        counts: SpreadCounts,
+        self, tasks: Tasks, over: npt.NDArray[np.int8], zones: npt.NDArray[np.int64]
     ) -> None:
+        """Write into `zones`; such a task is not compared by zones any more."""
+        index = self._index
         known = [
             zone
-            for zone in self._index.zones.values()
-            if size(self._index.pools.of(self._index, zone, with_gpu=self._with_gpu))
+            for zone in index.zones.values()
+            if size(index.pools.of(index, zone, with_gpu=self._with_gpu))
         ]
-        if len(known) < 2:
-            return
-        shapes = self._batch.shapes
-        services: dict[object, list[int]] = {}
-        for at in np.flatnonzero(over == _OVER.index(Spread.ZONE)).tolist():
-            shape = shapes[int(self._batch.code[tasks[at]])]
-            if not shape.constraints.zones and not shape.constraints.clusters:
-                services.setdefault(service_of(shape), []).append(at)
-        for mine in services.values():
-            if len(mine) < 2:
-                continue
-            service = service_of(shapes[int(self._batch.code[tasks[mine[0]]])])
+        free = np.array([not (r.zones or r.clusters) for r in self._batch.rules], dtype=np.bool_)
+        codes = self._batch.code[tasks]
+        mine = np.flatnonzero((over == _BY_ZONE) & free[self._batch.rule[codes]])
+        if len(known) > 1 and len(mine):
             turn = self._chance.randrange(len(known))
-            totals = counts.totals(service, Spread.ZONE)
-            zones[mine] = in_turn(totals, known[turn:] + known[:turn], len(mine))
-            over[mine] = 0
+            given = self._spreads.zones_in_turn(codes[mine], known[turn:] + known[:turn])
+            zones[mine] = given
+            over[mine[given != ANYWHERE]] = 0
 
 
 def _share(parts: list[tuple[Source, Tasks]]) -> Share:

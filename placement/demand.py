@@ -3,18 +3,19 @@
 Knows no machine and no index: the same batch may be asked of any.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Constraints, LabelTerm, Toleration
+from domain.constraint import Constraints, LabelTerm, Spread, Toleration
 from domain.fleet import PendingTask
 from domain.resources import COLUMNS, Resources
 from domain.task import TaskSpec
 from placement.devices import WHOLE_MILLI
-from placement.neighbours import Neighbour
+from placement.neighbours import Neighbour, Presence
 
 GPU_MODEL_LABEL = "gpu_model"
 """A machine says with this label which GPUs it has; a task names those that suit it by a label term
@@ -39,6 +40,8 @@ class Shape:
     constraints: Constraints
     neighbour: Neighbour | None
     cooling: frozenset[str]
+    counted: tuple[Presence, ...] = ()
+    """What a task of it counts for among its neighbours; its service, where it has one, first."""
     gpu_milli: int = 0
     """A share of one device, 1..999 thousandths; then `resources.gpu` is 0. 0: no share."""
 
@@ -59,14 +62,15 @@ def shape_for(
     """A shape from its parts."""
     assert 0 <= gpu_milli < WHOLE_MILLI, gpu_milli
     assert not (gpu_milli and resources.gpu), "whole devices or a share of one, not both"
-    bound = constraints.service is not None or constraints.anti_affinity
+    neighbour = None
+    if constraints.service is not None or constraints.anti_affinity:
+        neighbour = Neighbour(team, constraints.service, constraints.anti_affinity)
     return Shape(
         team=team,
         resources=resources,
         constraints=constraints,
-        neighbour=Neighbour(team, constraints.service, constraints.anti_affinity)
-        if bound
-        else None,
+        neighbour=neighbour,
+        counted=() if neighbour is None else tuple(neighbour.presences()),
         cooling=cooling,
         gpu_milli=gpu_milli,
     )
@@ -130,6 +134,10 @@ class Batch:
     """Codes of the shapes that rules between tasks concern."""
     shunning: frozenset[int]
     """Those of them that a neighbour can keep off a machine, whatever the neighbour wants."""
+    spread: tuple[int, ...]
+    """Those of them that are to be spread."""
+    lonely: frozenset[int]
+    """Those of which the batch has one task, and no other of the same service."""
 
     def __len__(self) -> int:
         return len(self.code)
@@ -151,6 +159,11 @@ class Batch:
         assert band is None or (len(band) == len(code) and (np.diff(band) >= 0).all())
         rules: dict[Rule, int] = {}
         rule = [rules.setdefault(Rule.of(shape), len(rules)) for shape in shapes]
+        spread = tuple(at for at, s in enumerate(shapes) if s.constraints.spread is not Spread.NONE)
+        number = np.bincount(code, minlength=len(shapes)).tolist()
+        of_service: Counter[Presence] = Counter()
+        for at in spread:
+            of_service[shapes[at].counted[0]] += number[at]
         vectors = [shape.resources.vector() for shape in shapes]
         return cls(
             shapes=shapes,
@@ -162,6 +175,8 @@ class Batch:
             rules=tuple(rules),
             with_extras=_codes(shape.resources.extra for shape in shapes),
             bound=_codes(shape.neighbour for shape in shapes),
+            spread=spread,
+            lonely=frozenset(at for at in spread if of_service[shapes[at].counted[0]] == 1),
             shunning=_codes(
                 s.constraints.anti_affinity or s.constraints.max_per_machine for s in shapes
             ),

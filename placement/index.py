@@ -288,9 +288,8 @@ class MachineIndex:
         return taken
 
     def _count(self, slot: int, shape: Shape, count: int) -> None:
-        if shape.neighbour is not None:
-            for presence in shape.neighbour.presences():
-                self.neighbours.add(slot, presence, count)
+        for presence in shape.counted:
+            self.neighbours.add(slot, presence, count)
 
     def _settled_anew(self) -> None:
         self.rules.forget()

@@ -11,7 +11,8 @@ from domain.fleet import MachineColumns
 from domain.resources import Resources
 from placement.demand import Batch, Shape, shape_for
 
-ZONES, RACKS = 20, 2_500
+ZONES = 20
+RACK_MACHINES = 40
 CLUSTER_MACHINES = 2_000
 MACHINE_TYPES: tuple[tuple[int, int, int, int, int], ...] = (
     (32_000, 131_072, 0, 500_000, 10_000),
@@ -34,8 +35,8 @@ _MARKINGS: tuple[tuple[dict[str, str], tuple[Taint, ...]], ...] = tuple(
 
 
 def fleet(machines: int, seed: int) -> MachineColumns:
-    """20 zones, 2,500 racks, 8 machine types, 70 % of every resource in use on average; 5 % of the
-    machines tainted, 1 % cordoned, 1 % silent."""
+    """20 zones, a rack for 40 machines, 8 machine types, 70 % of every resource in use on average;
+    5 % of the machines tainted, 1 % cordoned, 1 % silent."""
     rng = np.random.default_rng(seed)
     number = np.arange(machines)
     capacity = np.array(MACHINE_TYPES).T[:, rng.integers(len(MACHINE_TYPES), size=machines)]
@@ -48,8 +49,8 @@ def fleet(machines: int, seed: int) -> MachineColumns:
     return MachineColumns(
         cluster=[f"c{n // CLUSTER_MACHINES}" for n in number.tolist()],
         name=[f"m{n:06}" for n in number.tolist()],
-        zone=[f"z{n % ZONES:02}" for n in number.tolist()],
-        rack=[f"r{n % RACKS:04}" for n in number.tolist()],
+        zone=[f"z{n // RACK_MACHINES % ZONES:02}" for n in number.tolist()],
+        rack=[f"r{n // RACK_MACHINES:04}" for n in number.tolist()],
         marking=marking.tolist(),
         markings=_MARKINGS,
         capacity=capacity.tolist(),

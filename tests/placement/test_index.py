@@ -186,7 +186,7 @@ def test_spread_compares_with_the_least_used_domain_that_has_room() -> None:
         codes=np.zeros(1, dtype=np.int32),
         shifts=np.array([index.rules.shift(index, NO_RULE)], dtype=np.int32),
     )
-    counts = SpreadCounts(index).table(hands, Spread.ZONE)
+    counts = SpreadCounts(index, hands.batch).table(hands, Spread.ZONE)
     scores = spread(barred(hands), counts)[:, 0].tolist()
     by_name = {index.machine(slot).name: score for slot, score in enumerate(scores)}
     del by_name["m1"]

@@ -63,9 +63,10 @@ def test_in_a_round_each_task_gets_the_best_of_its_own_hand(
         specs[shape] = task
     batch = Batch.of(list(specs))
     for with_gpu in (False, True):
-        dealer = Dealer(index, batch, random.Random(seed), with_gpu=with_gpu)
+        spreads = SpreadCounts(index, batch)
+        dealer = Dealer(index, batch, spreads, random.Random(seed), with_gpu=with_gpu)
         dealt = []
-        for family in dealer.families(np.arange(len(batch)), None):
+        for family in dealer.families(np.arange(len(batch)), in_turn=False):
             for tasks, hands in dealer.rounds(family, hand):
                 dealt += tasks.tolist()
                 check_hands(hands, machines, policy, world, [*specs.values()], tasks, family.over)
@@ -83,7 +84,7 @@ def check_hands(
 ) -> None:
     index = hands.index
     bad = barred(hands)
-    counts = None if over is Spread.NONE else SpreadCounts(index).table(hands, over)
+    counts = None if over is Spread.NONE else SpreadCounts(index, hands.batch).table(hands, over)
     rows = chosen(bad.copy(), POLICIES[policy].score(hands, bad, counts))
     everywhere = list(machines.values())
     seen: set[int] = set()
@@ -210,8 +211,10 @@ def test_scores_lie_between_0_and_1(world: World, policy: str) -> None:
             shifts=np.array([index.rules.shift(index, NO_RULE)], dtype=np.int32),
         )
         bad = barred(hands)
-        over = shape.constraints.spread
-        counts = None if over is Spread.NONE else SpreadCounts(index).table(hands, over)
+        over = Spread.NONE if hands.batch.lonely else shape.constraints.spread
+        counts = (
+            None if over is Spread.NONE else SpreadCounts(index, hands.batch).table(hands, over)
+        )
         scores = POLICIES[policy].score(hands, bad, counts)[bad >= 0] / SCORE_STEPS
         assert ((scores >= 0.0) & (scores <= 1.0 + oracle.NEARLY)).all()
 
