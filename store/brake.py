@@ -21,14 +21,20 @@ def brake(connection: Connection) -> BrakeView:
     row = connection.execute(select(BRAKE)).one_or_none()
     silent, counted = silent_clusters(connection)
     braked = CLUSTER.c.machines_braked_since
-    agents = select(CLUSTER.c.name, braked).where(braked.is_not(None)).order_by(CLUSTER.c.name)
+    # Of a silent one the last word may be old: there the brake on clusters decides.
+    heard = CLUSTER.c.state == Reach.REACHABLE.value
+    agents = select(CLUSTER.c.name, braked).where(braked.is_not(None)).where(heard)
+    rows = connection.execute(agents.order_by(CLUSTER.c.name))
     return BrakeView(
         held=row is not None and bool(row.held),
         since=None if row is None else instant_or_none(row.since),
         by="" if row is None else row.by,
         silent=silent,
         counted=counted,
-        machines={name: instant(since) for name, since in connection.execute(agents)},
+        machines={
+            name: instant(since)
+            for name, since in connection.execute(agents.order_by(CLUSTER.c.name))
+        },
     )
 
 

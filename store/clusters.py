@@ -201,6 +201,7 @@ def confirm_lost(
     by: str,
     now: datetime,
     *,
+    said_at: datetime | None = None,
     brake: BrakeTerms = DEFAULT_BRAKE,
 ) -> set[int]:
     """Somebody vouches that nothing there runs any more: its remnants hold no room from here on.
@@ -217,7 +218,7 @@ def confirm_lost(
         connection.execute(update(CLUSTER).where(CLUSTER.c.name == cluster).values(values))
         lift_brake_if_few(connection, at, brake)
     subject = cluster if machine is None else place_of(cluster, machine)
-    note_act(connection, by, "confirm-lost", subject, now)
+    note_act(connection, by, "confirm-lost", subject, said_at or now)
     place = None if machine is None else place_of(cluster, machine)
     held = [c for c in _lock_held(connection, cluster) if place is None or c.place == place]
     reason = Reason.CLUSTER_LOST if machine is None else Reason.MACHINE_LOST

@@ -102,15 +102,18 @@ def supervise(
         case NoteOrphan(orphan=message):
             rings = orphan(connection, cluster, message, now)
         case NoteConfirmed(confirmed=lost):
-            rings = confirm_lost(connection, cluster, lost.machine, lost.by, now, brake=brake)
+            by, at = lost.by, lost.at
+            rings = confirm_lost(
+                connection, cluster, lost.machine, by, now, said_at=at, brake=brake
+            )
         case NoteCordon(cordon=wish):
             rings = cordon(
                 connection, cluster, wish.machines, cordoned=wish.cordoned, by=wish.by, now=now
             )
         case NoteLift(lift=LiftBrake(brake="clusters", by=by)):
             lift_brake(connection, now, by)
-        case NoteLift(lift=LiftBrake(by=by)):
-            note_act(connection, by, "lift-brake", f"machines of {cluster}", now)
+        case NoteLift(lift=LiftBrake(by=by, at=at)):
+            note_act(connection, by, "lift-brake", f"machines of {cluster}", at)
     epoch = connection.scalar(select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster)) or 0
     noted = Noted(undelivered=undelivered(connection, cluster), epoch=epoch)
     return Supervised(noted, rings)

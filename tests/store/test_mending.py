@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from domain.attempt import Phase
 from domain.audit import Certainty, Fault
 from domain.protocol import Inquiry, StopOrder
 from domain.views import EventKind
-from store.audit import PARTS, Difference, audit, page
+from store.audit import PARTS, Difference, Page, audit, page, snapshot
 from store.differences import (
     HEALED_KEPT_MAX,
     Seen,
@@ -155,13 +155,18 @@ def test_pages_show_what_the_whole_shows(world: World) -> None:
     for part in range(len(PARTS)):
         after: str | None = ""
         while after is not None:
-            shown = world.read(page, part, after, 2)
+            shown = world.read(_page_of_one_instant, part, after)
             assert shown.rows <= 2
             paged += shown.differences
             after = shown.after
     whole = world.read(audit)
     assert len(whole) > 15
     assert _sorted(paged) == _sorted(whole)
+
+
+def _page_of_one_instant(connection: Connection, part: int, after: str) -> Page:
+    snapshot(connection)
+    return page(connection, part, after, 2)
 
 
 def _sorted(found: list[Difference]) -> list[Any]:
