@@ -6,7 +6,7 @@ Decides nothing: what differs stands in `store.audit` and `store.rolls`, how it 
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -30,13 +30,14 @@ from domain.audit import (
 )
 from domain.protocol import ReRead, StopOrder
 from runtime.telemetry import logger
-from store.audit import ENDED_PART, ENDED_ROWS_MAX, PAGE_ROWS_MAX, PARTS, page, snapshot
+from store.audit import ENDED_PART, ENDED_ROWS_MAX, PAGE_ROWS_MAX, PARTS, Page, page, snapshot
 from store.differences import (
     Seen,
     after_task,
     begin_run,
     conclude,
     end_run,
+    goes_on_after,
     ledger_subjects,
     looked,
     note_seen,
@@ -90,32 +91,32 @@ class Audits(AuditPort):
         loop = asyncio.get_running_loop()
         until = loop.time() + AUDIT_SWEEP_S_MAX
         run = ask.run or await self._writer.run(lambda c: begin_run(c, _now()))
-        part, after, doubts = ask.part, ask.after, 0
-        while part < len(PARTS):
-            if loop.time() > until:
-                return Swept(run=run, part=part, after=after, doubts=doubts)
-            following, found = await self._page(run, part, after)
-            doubts += found
-            part, after = (part, following) if following else (part + 1, "")
+        part, after, doubts, rows = ask.part, ask.after, 0, 0
+        while part < len(PARTS) and loop.time() < until:
+            shown = await self._page(part, after)
+            rows += shown.rows
+            doubts += await self._note(run, shown)
+            part, after = (part, shown.after) if shown.after else (part + 1, "")
             activity.heartbeat(part, after)
+        await self._writer.run(lambda c: looked(c, run, rows))
+        if part < len(PARTS):
+            return Swept(run=run, part=part, after=after, doubts=doubts)
         calls = await self._read(roll_calls)
         return Swept(run=run, doubts=doubts, calls=calls, look_again_s=self._look_again_s)
 
-    async def _page(self, run: int, part: int, after: str) -> tuple[str | None, int]:
-        """Where the next page begins, and how many doubts there are of this one."""
-        ended = part == ENDED_PART
-        limit = ENDED_ROWS_MAX if ended else PAGE_ROWS_MAX
-        begin = await self._read(after_task) if ended else after
-        shown = await self._read(lambda c: page(c, part, begin, limit))
+    async def _page(self, part: int, after: str) -> Page:
+        """The tasks that have ended are many: the next audit goes on where this one stops."""
+        if part != ENDED_PART:
+            return await self._read(lambda c: page(c, part, after, PAGE_ROWS_MAX))
+        shown = await self._read(lambda c: page(c, part, after_task(c), ENDED_ROWS_MAX))
+        await self._writer.run(lambda c: goes_on_after(c, shown.after or ""))
+        return replace(shown, after=None)
+
+    async def _note(self, run: int, shown: Page) -> int:
+        if not shown.differences:
+            return 0
         seen = [Seen(difference) for difference in shown.differences]
-
-        def write(connection: Connection) -> int:
-            looked(connection, run, shown.rows, (shown.after or "") if ended else None)
-            return note_seen(connection, run, seen, _now())
-
-        doubts = await self._writer.run(write)
-        # The tasks that have ended are many: the next audit goes on where this one stops.
-        return (None if ended else shown.after), doubts
+        return await self._writer.run(lambda c: note_seen(c, run, seen, _now()))
 
     async def _compare(self, ask: Compare) -> Compared:
         done = await self._writer.run(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, union
+from sqlalchemy import Connection, bindparam, func, or_, select, tuple_, union
 
 from domain.attempt import Phase
 from domain.audit import Fault
@@ -178,12 +178,7 @@ def _teams(connection: Connection, after: str, limit: int) -> Page:
 _LIVE_TASKS = Prepared(
     select(TASK.c.key, TASK.c.number, TASK.c.phase, TASK.c.enqueued_at)
     .where(TASK.c.phase == bindparam("phase"))
-    .where(
-        or_(
-            TASK.c.enqueued_at > bindparam("since"),
-            (TASK.c.enqueued_at == bindparam("since")) & (TASK.c.key > bindparam("after")),
-        )
-    )
+    .where(tuple_(TASK.c.enqueued_at, TASK.c.key) > tuple_(bindparam("since"), bindparam("after")))
     .order_by(TASK.c.enqueued_at, TASK.c.key)
     .limit(bindparam("limit"))
 )
@@ -195,10 +190,7 @@ _OPEN_CLAIMS = Prepared(
     .where(HELD)
     .where(_OPEN)
     .where(
-        or_(
-            CLAIM.c.cluster > bindparam("cluster"),
-            (CLAIM.c.cluster == bindparam("cluster")) & (CLAIM.c.attempt > bindparam("after")),
-        )
+        tuple_(CLAIM.c.cluster, CLAIM.c.attempt) > tuple_(bindparam("cluster"), bindparam("after"))
     )
     .order_by(CLAIM.c.cluster, CLAIM.c.attempt)
     .limit(bindparam("limit"))

@@ -31,10 +31,7 @@ def brake(connection: Connection) -> BrakeView:
         by="" if row is None else row.by,
         silent=silent,
         counted=counted,
-        machines={
-            name: instant(since)
-            for name, since in connection.execute(agents.order_by(CLUSTER.c.name))
-        },
+        machines={name: instant(since) for name, since in rows},
     )
 
 

@@ -54,12 +54,15 @@ def begin_run(connection: Connection, now: datetime) -> int:
     return int(connection.scalar(select(AUDIT_RUN.c.run)) or 0)
 
 
-def looked(connection: Connection, run: int, rows: int, after_task: str | None = None) -> None:
-    """So many rows more; where the next audit goes on through the ended tasks."""
-    values: dict[str, Any] = {"looked_at": AUDIT_RUN.c.looked_at + rows}
-    if after_task is not None:
-        values["after_task"] = after_task
-    connection.execute(update(AUDIT_RUN).where(AUDIT_RUN.c.run == run).values(values))
+def looked(connection: Connection, run: int, rows: int) -> None:
+    """So many rows more."""
+    more = {"looked_at": AUDIT_RUN.c.looked_at + rows}
+    connection.execute(update(AUDIT_RUN).where(AUDIT_RUN.c.run == run).values(more))
+
+
+def goes_on_after(connection: Connection, key: str) -> None:
+    """Where the next audit goes on through the ended tasks."""
+    connection.execute(update(AUDIT_RUN).values(after_task=key))
 
 
 def after_task(connection: Connection) -> str:
