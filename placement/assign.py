@@ -40,6 +40,8 @@ class Assigned:
     """The machine (`MachineIndex.machine(slot)` names it), or UNPLACED."""
     devices: npt.NDArray[np.uint64]
     """The GPU devices on it, as bits (`placement.devices.named` lists them)."""
+    least_hand: int
+    """The fewest machines that a task of a round was dealt; 0 without a round."""
     waiting: tuple[int, ...]
     """Codes of the shapes that fit nowhere at the end; `explain(index, shape)` says why."""
 
@@ -62,7 +64,7 @@ def assign(
         work.serve(band[~full[batch.code[band]]])
     waiting = np.unique(batch.code[work.slot == UNPLACED]).tolist()
     index.remember_full(batch.shapes[code] for code in waiting)
-    return Assigned(work.slot, work.devices, tuple(waiting))
+    return Assigned(work.slot, work.devices, work.least_hand, tuple(waiting))
 
 
 def _bands(batch: Batch) -> list[Tasks]:
@@ -80,6 +82,7 @@ class _Work:
     ) -> None:
         self.slot = np.full(len(batch), UNPLACED, dtype=np.int32)
         self.devices = np.zeros(len(batch), dtype=np.uint64)
+        self.least_hand = 0
         self._index = index
         self._batch = batch
         self._policy = policy
@@ -113,6 +116,7 @@ class _Work:
 
     def _round(self, tasks: Tasks, hands: Hands, over: Spread) -> None:
         """Filter, score, assign, commit."""
+        self.least_hand = min(self.least_hand or hands.k, hands.k)
         bad = barred(hands)
         counts = None if over is Spread.NONE else self._spreads.table(hands, over)
         turn = self._chance.randrange(hands.k)

@@ -132,6 +132,8 @@ class Batch:
     """Codes of the shapes that ask for named resources."""
     bound: frozenset[int]
     """Codes of the shapes that rules between tasks concern."""
+    counts: npt.NDArray[np.bool_]
+    """The same as a mask over the shapes."""
     shunning: frozenset[int]
     """Those of them that a neighbour can keep off a machine, whatever the neighbour wants."""
     spread: tuple[int, ...]
@@ -175,6 +177,7 @@ class Batch:
             rules=tuple(rules),
             with_extras=_codes(shape.resources.extra for shape in shapes),
             bound=_codes(shape.neighbour for shape in shapes),
+            counts=np.array([shape.neighbour is not None for shape in shapes], dtype=np.bool_),
             spread=spread,
             lonely=frozenset(at for at in spread if of_service[shapes[at].counted[0]] == 1),
             shunning=_codes(

@@ -37,6 +37,11 @@ class DeviceTable:
         self.left: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         """Free thousandths of all devices of the machine."""
 
+    @property
+    def nbytes(self) -> int:
+        """The size of all columns."""
+        return sum(c.nbytes for c in (self.free, self.count, self.most, self.left))
+
     def grow(self, slots: int) -> None:
         """Make room for so many slots."""
         before = self.free

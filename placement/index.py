@@ -180,10 +180,10 @@ class MachineIndex:
         """`take` of shapes without GPUs or named resources, on slots that differ."""
         self.room.take(slots, batch.ask[:, codes])
         self.room.derive(slots)
-        if batch.bound:
-            for slot, code in zip(slots.tolist(), codes.tolist(), strict=True):
-                if code in batch.bound:
-                    self._count(slot, batch.shapes[code], 1)
+        bound = np.flatnonzero(batch.counts[codes])
+        if len(bound):
+            shapes = [batch.shapes[code] for code in codes[bound].tolist()]
+            self.neighbours.add_one_each(slots[bound].tolist(), [s.counted for s in shapes])
 
     def give_back(self, slot: int, shape: Shape, devices: int | None = None) -> None:
         """`release` for one who knows slots and shapes."""
@@ -259,6 +259,11 @@ class MachineIndex:
             return self.counts(presence, at)
         codes, _ = self.domains(over)
         return self.domain_counts(presence, over)[codes[: self.slots][at]]
+
+    def column_bytes(self) -> int:
+        """The size of all columns in bytes; names, and what only few machines have, apart."""
+        columns = [getattr(self, name) for name in _NARROW] + [self.rules.bars]
+        return int(sum(c.nbytes for c in columns) + self.room.nbytes + self.marks.nbytes)
 
     def remember_full(self, shapes: Iterable[Shape]) -> None:
         """These fit nowhere as things stand."""

@@ -1,5 +1,6 @@
 """Who lives beside whom: tasks per team, service and machine. Knows nothing of rules or room."""
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,6 +61,22 @@ class NeighbourTable:
         else:
             self._drop(slot, presence)
 
+    def add_one_each(self, slots: Iterable[int], counted: Iterable[tuple[Presence, ...]]) -> None:
+        """`add` of one task on each of these machines."""
+        counts, held = self._counts, self._held
+        for slot, presences in zip(slots, counted, strict=True):
+            for presence in presences:
+                there = counts.get(presence)
+                if there is None:
+                    there = counts[presence] = {}
+                    self._shunning += presence.shunned
+                there[slot] = there.get(slot, 0) + 1
+                names = held.get(slot)
+                if names is None:
+                    held[slot] = {presence}
+                else:
+                    names.add(presence)
+
     def clear(self, slot: int) -> None:
         """Nothing of any service is on this machine."""
         for presence in list(self._held.get(slot, ())):
@@ -84,6 +101,10 @@ class NeighbourTable:
             )
             return dense[at]
         return np.fromiter((there.get(slot, 0) for slot in at.tolist()), np.int32, count=len(at))
+
+    def known(self) -> Container[Presence]:
+        """Everything that is counted somewhere."""
+        return self._counts.keys()
 
     def by_slot(self, presence: Presence) -> dict[int, int]:
         """The machines that have any, with how many. Not to be changed."""

@@ -34,6 +34,11 @@ class MarkTable:
         self._held: dict[int, frozenset[Mark]] = {}
         self._kinds: dict[str, set[Mark]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the columns."""
+        return self._words.nbytes
+
     def grow(self, slots: int) -> None:
         """Make room for so many slots."""
         wider = np.zeros((len(self._words), slots), dtype=np.uint64)

@@ -53,6 +53,12 @@ class RoomTable:
             setattr(self, name, longer)
         self.devices.grow(slots)
 
+    @property
+    def nbytes(self) -> int:
+        """The size of all columns."""
+        own = sum(getattr(self, name).nbytes for name in (*_WIDE, *_NARROW))
+        return int(own + self.devices.nbytes)
+
     def extra_column(self, name: str) -> int | None:
         """The column of a named resource; None when no machine has it."""
         return self._extras.get(name)

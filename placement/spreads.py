@@ -32,10 +32,11 @@ class SpreadCounts:
         """By shape, its service's row."""
         self._tables: dict[Spread, Table] = {}
         rows: dict[Presence, int] = {}
+        known = index.neighbours.known()
         for code in batch.spread:
             shape = batch.shapes[code]
             service = shape.counted[0]
-            if code not in batch.lonely or index.neighbours.by_slot(service):
+            if code not in batch.lonely or service in known:
                 self.over[code] = OVER.index(shape.constraints.spread)
                 self._row[code] = rows.setdefault(service, len(rows))
         self._services = list(rows)

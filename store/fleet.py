@@ -61,6 +61,14 @@ def fleet_changes(connection: Connection, since: int) -> Fleet:
     return _fleet(connection, rows, beside, mark)
 
 
+def besides(connection: Connection) -> list[tuple[str, Beside]]:
+    """By the machine's place, what rules between tasks look at there."""
+    return [
+        (row.place, Beside(*_neighbour(row.neighbour), row.count))
+        for row in _BESIDE_ALL.rows(connection)
+    ]
+
+
 def clusters_usable(connection: Connection) -> dict[str, bool]:
     """Every cluster: True while it may be given new work."""
     rows = _CLUSTERS.rows(connection)

@@ -7,7 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from drystone.bench import fill as fill_bench
 from drystone.bench import lifecycle as lifecycle_bench
+from drystone.bench import placement as placement_bench
 from drystone.bench import round as round_bench
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure Drystone.")
@@ -33,6 +35,28 @@ def lifecycle(
     say = Console(stderr=True).print
     found = lifecycle_bench.run(tasks, concurrency, rate, index_machines, say)
     _print(found, as_json)
+
+
+@app.command()
+def placement(
+    machines: Annotated[int, typer.Option(min=1, max=1_000_000)] = 100_000,
+    tasks: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks in a batch.")] = 10_000,
+    shapes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Distinct demands.")] = 50,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """A batch on machines about 70 % in use: columns in, machines out, room taken in memory."""
+    _print(placement_bench.run(machines, tasks, min(shapes, tasks), seed), as_json)
+
+
+@app.command()
+def fill(
+    machines: Annotated[int, typer.Option(min=1, max=1_000_000)] = 100_000,
+    batch: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks in a batch.")] = 10_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Batch after batch from 70 % in use until hardly a task fits: what scarcity costs."""
+    _print(fill_bench.run(machines, batch), as_json)
 
 
 @app.command("round")
