@@ -98,6 +98,8 @@ class _Decided:
     """Task and machine."""
     held: list[tuple[_View, Placed]]
     """The room that its views have set aside meanwhile."""
+    refused: list[int]
+    """Tasks without room beside those wishes: final, unless a wish does not come true."""
 
 
 class Contest:
@@ -191,7 +193,7 @@ class Contest:
             wishes += [(wish.task, view.machines[wish.machine]) for wish in found.placed]
             left = list(found.refused)
         done_at = at + self._costs.round_us + decided * self._form.decide_us(self._costs)
-        self._pending.append(_Decided(done_at, at, one, wishes, held))
+        self._pending.append(_Decided(done_at, at, one, wishes, held, left))
         if self._form.offered:
             for task in left:
                 one.tried.setdefault(task, set()).add(turn)
@@ -233,7 +235,7 @@ class Contest:
                 lost.append(task)
         self.conflicts += len(lost)
         assert self.conflicts <= RETRIES_MAX * len(self._stream), "the race does not end"
-        one.queue.extendleft(reversed(lost))
+        one.queue.extendleft(reversed(lost + decided.refused if lost else []))
         one.free_at = max(decided.began + SPACING_US, done_at)
 
 
@@ -281,11 +283,11 @@ def main(
     round_us: Annotated[float, typer.Option(min=0, help="Cost of a round besides its tasks.")] = (
         5_000
     ),
-    decide_us: Annotated[float, typer.Option(min=0, help="Of a decision, per task.")] = 5,
+    decide_us: Annotated[float, typer.Option(min=0, help="Of a decision, per task.")] = 2,
     commit_us: Annotated[float, typer.Option(min=0, help="Of a claim in the ledger.")] = 50,
     exchange_us: Annotated[
         float, typer.Option(min=0, help="Of a message there and back between processes.")
-    ] = 50,
+    ] = 20,
     seed: Annotated[int, typer.Option(min=0)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
