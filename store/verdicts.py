@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, select
 
 from domain.verdict import Verdict
 from domain.views import VerdictView
+from store.bulk import ChangeByKey
 from store.locking import rows_by_key
 from store.mapping import instant, micros
 from store.prepared import Prepared, one_of
@@ -18,6 +19,7 @@ KEPT_MAX = 5
 REFRESH_S = 10
 """The same reasons with other numbers are written at most so often."""
 
+_SAID = Prepared(select(TASK.c.key, TASK.c.verdict).where(one_of(TASK.c.key)).where(PENDING))
 _LOCK = Prepared(
     select(TASK.c.key, TASK.c.verdict)
     .where(one_of(TASK.c.key))
@@ -27,23 +29,28 @@ _LOCK = Prepared(
     # this may come after locks that are further on in the order of `store.locking`.
     .with_for_update(key_share=True, skip_locked=True)
 )
-_UPDATE = Prepared(
-    update(TASK).where(TASK.c.key == bindparam("b_key")).values(verdict=bindparam("b_verdict"))
-)
+_UPDATE = ChangeByKey(TASK, "key", sets=["verdict"])
 
 
 def record_verdicts(connection: Connection, verdicts: Mapping[str, Verdict], now: datetime) -> int:
     """Write those that say something new of a row that still waits; how many were written."""
     at = micros(now)
+    # Tasks of one shape share their verdict: it is written out once.
+    distinct = {id(verdict): verdict for verdict in verdicts.values()}
+    bodies = {name: verdict.model_dump(mode="json") for name, verdict in distinct.items()}
+    ends = {name: _as_last(body) for name, body in bodies.items()}
+    news = [
+        row.key
+        for row in rows_by_key(connection, _SAID, verdicts)
+        if not row.verdict or not row.verdict.endswith(ends[id(verdicts[row.key])])
+    ]
     changes = []
-    for row in rows_by_key(connection, _LOCK, verdicts):
+    for row in rows_by_key(connection, _LOCK, news):
         history = json.loads(row.verdict) if row.verdict else []
-        after = _appended(history, verdicts[row.key], at)
+        after = _appended(history, bodies[id(verdicts[row.key])], at)
         if after is not None:
-            text = json.dumps(after, separators=(",", ":"))
-            changes.append({"b_key": row.key, "b_verdict": text})
-    if changes:
-        _UPDATE.run_many(connection, changes)
+            changes.append((_text(after), row.key))
+    _UPDATE.run(connection, changes)
     return len(changes)
 
 
@@ -56,9 +63,17 @@ def read_verdicts(text: str | None) -> tuple[VerdictView, ...]:
     )
 
 
-def _appended(history: list[Any], verdict: Verdict, at: int) -> list[Any] | None:
+def _as_last(body: Any) -> str:
+    """How a history ends in which this is the last verdict."""
+    return _text([{"verdict": body}]).removeprefix("[{")
+
+
+def _text(history: list[Any]) -> str:
+    return json.dumps(history, separators=(",", ":"))
+
+
+def _appended(history: list[Any], body: Any, at: int) -> list[Any] | None:
     """The new history; None when there is nothing new to say."""
-    body = verdict.model_dump(mode="json")
     if history:
         last = history[-1]
         if last["verdict"] == body:
