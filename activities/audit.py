@@ -30,7 +30,7 @@ from domain.audit import (
 )
 from domain.protocol import ReRead, StopOrder
 from runtime.telemetry import logger
-from store.audit import ENDED_PART, ENDED_ROWS_MAX, PAGE_ROWS_MAX, PARTS, Page, page, snapshot
+from store.audit import ENDED_PART, PARTS, ROWS_MAX, Page, page, snapshot
 from store.differences import (
     Seen,
     after_task,
@@ -107,8 +107,8 @@ class Audits(AuditPort):
     async def _page(self, part: int, after: str) -> Page:
         """The tasks that have ended are many: the next audit goes on where this one stops."""
         if part != ENDED_PART:
-            return await self._read(lambda c: page(c, part, after, PAGE_ROWS_MAX))
-        shown = await self._read(lambda c: page(c, part, after_task(c), ENDED_ROWS_MAX))
+            return await self._read(lambda c: page(c, part, after, ROWS_MAX[part]))
+        shown = await self._read(lambda c: page(c, part, after_task(c), ROWS_MAX[part]))
         await self._writer.run(lambda c: goes_on_after(c, shown.after or ""))
         return replace(shown, after=None)
 

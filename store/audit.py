@@ -16,7 +16,7 @@ from domain.audit import Fault
 from domain.ids import attempt_id, split_attempt_id
 from domain.resources import COLUMNS
 from store.lines import Standing
-from store.locking import rows_by_key
+from store.locking import KEYS_PER_TRANSACTION_MAX, rows_by_key
 from store.machines import CAPACITY
 from store.prepared import Prepared, one_of
 from store.room import Room
@@ -24,8 +24,8 @@ from store.tables import CLAIM, HELD, MACHINE, TASK, TO_DELIVER, USAGE
 from store.writing import USED
 
 PAGE_ROWS_MAX = 500
-ENDED_ROWS_MAX = 5_000
-"""Of the tasks that have ended, each audit looks at the next so many."""
+ROWS_MAX = (PAGE_ROWS_MAX, 5_000, PAGE_ROWS_MAX, PAGE_ROWS_MAX, PAGE_ROWS_MAX, 5_000)
+"""By part. Each page of teams reads every claim once; of the ended tasks there is one page."""
 ENDED_PART = 5
 _WHOLE = 1_000_000_000
 
@@ -290,6 +290,7 @@ PARTS: Sequence[Callable[[Connection, str, int], Page]] = (
 )
 """In the order in which an audit goes through them; `_ends` is ENDED_PART."""
 assert PARTS[ENDED_PART] is _ends
+assert len(PARTS) == len(ROWS_MAX)
 
 
 # --- small things -------------------------------------------------------------------------------
@@ -326,8 +327,9 @@ def _sums(
 
 
 def _by_pieces(connection: Connection, statement: Prepared, names: Sequence[str]) -> Iterable[Any]:
-    for first in range(0, len(names), PAGE_ROWS_MAX):
-        yield from rows_by_key(connection, statement, names[first : first + PAGE_ROWS_MAX])
+    for first in range(0, len(names), KEYS_PER_TRANSACTION_MAX):
+        some = names[first : first + KEYS_PER_TRANSACTION_MAX]
+        yield from rows_by_key(connection, statement, some)
 
 
 def _page(found: list[Difference], rows: Sequence[Any], limit: int, column: str) -> Page:

@@ -4,7 +4,7 @@ A list is older than the snapshot that it is compared with, so one look proves n
 may have begun or ended between. What two lists show, with a look at the claims between them, is so.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -105,10 +105,10 @@ def compare(
     if not again:
         note_seen(connection, run, seen, now)
         return Comparison(again=tuple(sorted({split_place(one.place)[1] for one in seen})))
-    before = {(r.fault, r.subject) for r in open_subjects(connection, AGENT_FAULTS, places)}
+    before = {(r.fault, r.subject): r for r in open_subjects(connection, AGENT_FAULTS, places)}
     twice = [one for one in seen if (one.difference.fault, one.difference.subject) in before]
     note_seen(connection, run, seen, now)
-    return _heal(connection, twice, now)
+    return _heal(connection, twice, before, now)
 
 
 def agents_agree(connection: Connection, run: int, now: datetime) -> None:
@@ -159,13 +159,17 @@ def _gone(
 # --- how it is healed ---------------------------------------------------------------------------
 
 
-def _heal(connection: Connection, twice: Sequence[Seen], now: datetime) -> Comparison:
+def _heal(
+    connection: Connection,
+    twice: Sequence[Seen],
+    before: Mapping[tuple[str, str], Any],
+    now: datetime,
+) -> Comparison:
     unknown: list[StopOrder] = []
     stops: list[StopOrder] = []
     rings: set[int] = set()
     clusters: set[str] = set()
     ripe = micros(now) - DOUBT_AFTER_S * 1_000_000
-    rows = {(r.fault, r.subject): r for r in open_subjects(connection, AGENT_FAULTS)}
     for one in twice:
         fault, attempt = one.difference.fault, one.difference.subject
         if fault is Fault.RUNS_WITHOUT_CLAIM:
@@ -173,7 +177,7 @@ def _heal(connection: Connection, twice: Sequence[Seen], now: datetime) -> Compa
             order = stop_of(attempt, one.place)
             unknown += [order] if mending is UNKNOWN else []
             stops += [order] if mending is STOPPED else []
-        elif rows[fault, attempt].first_seen > ripe:
+        elif before[fault, attempt].first_seen > ripe:
             continue  # Its report may take that long where much is under way.
         else:
             mending = ask_agent(connection, attempt, now)
