@@ -3,7 +3,7 @@
 Whole batches in a few statements. What a round proposes is only a wish: here the rows decide.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -58,26 +58,28 @@ class _Machine:
     """A machine that may be used, and what is left of it for this transaction to give."""
 
     def __init__(self, row: Any) -> None:
-        self.free = [
-            *(row.cap_cpu_milli - row.used_cpu_milli, row.cap_memory_mib - row.used_memory_mib),
-            *(row.cap_gpu - row.used_gpu, row.cap_disk_mib - row.used_disk_mib),
-            row.cap_net_mbps - row.used_net_mbps,
-        ]
+        values = tuple(row)
+        self.free = [there - used for there, used in zip(values[1:6], values[6:11], strict=True)]
         self.free_extra: dict[str, int] = {}
         if row.cap_extra is not None:
             used = read_extra(row.used_extra)
             self.free_extra = {n: a - used.get(n, 0) for n, a in read_extra(row.cap_extra).items()}
 
-    def give(self, vector: Sequence[int], extra: Mapping[str, int]) -> bool:
+    def give(self, vector: Sequence[int], extra: str | None) -> bool:
         """Take room for one more; False, and nothing taken, where it would be too much."""
-        after = [have - asked for have, asked in zip(self.free, vector, strict=True)]
+        have = self.free
+        after = [
+            *(have[0] - vector[0], have[1] - vector[1], have[2] - vector[2]),
+            *(have[3] - vector[3], have[4] - vector[4]),
+        ]
         if min(after) < 0:
             return False
-        if any(self.free_extra.get(name, 0) < asked for name, asked in extra.items()):
+        asked = read_extra(extra)
+        if asked and any(self.free_extra.get(n, 0) < amount for n, amount in asked.items()):
             return False
         self.free = after
-        for name, asked in extra.items():
-            self.free_extra[name] -= asked
+        for name, amount in asked.items():
+            self.free_extra[name] -= amount
         return True
 
 
@@ -118,12 +120,15 @@ def claim(
 def _take(work: Work, task: Any, machine: _Machine, place: str) -> bool:
     """Room on the machine, charged to the team; False where there is not enough."""
     vector = task[-len(COLUMNS) :]
-    extra = read_extra(task.extra)
-    if not machine.give(vector, extra):
+    if not machine.give(vector, task.extra):
         return False
-    room = Room(list(vector), extra)
-    work.take_room(place, room, 1)
-    work.charge(task.team, room, 1)
+    for sums, name in ((work.used, place), (work.charged, task.team)):
+        room = sums.get(name)
+        if room is None:
+            room = sums[name] = Room()
+        room.add_vector(vector)
+        if task.extra is not None:
+            room.add(Room(extra=read_extra(task.extra)))
     return True
 
 

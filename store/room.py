@@ -1,6 +1,6 @@
 """Room: a vector of quantities, added up by machine or by team. Knows neither."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.fleet import Vector
@@ -27,11 +27,18 @@ class Room:
 
     def add(self, other: "Room", sign: int = 1) -> None:
         """Take `other` in, or out with sign -1."""
-        mine, theirs = self.vector, other.vector
-        for column in range(5):
-            mine[column] += sign * theirs[column]
+        self.add_vector(other.vector, sign)
         for name, amount in other.extra.items():
             self.extra[name] = self.extra.get(name, 0) + sign * amount
+
+    def add_vector(self, vector: Sequence[int], sign: int = 1) -> None:
+        """Take only standard quantities in, or out. Written out: a batch of claims lives of it."""
+        mine = self.vector
+        mine[0] += sign * vector[0]
+        mine[1] += sign * vector[1]
+        mine[2] += sign * vector[2]
+        mine[3] += sign * vector[3]
+        mine[4] += sign * vector[4]
 
     def holds(self, ask: "Room", limit: "Room") -> bool:
         """True when this plus `ask` stays within `limit`, for each resource."""
