@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent.admission import Terms
 from domain.ids import Name
 from domain.misfit import told
-from runtime.settings import Settings
+from runtime.settings import VARIABLES, Settings
 
 TOKEN_VARIABLE = "DRYSTONE_KEEPER_TOKEN"  # noqa: S105 (the name of a variable)
 ANY_PORT = "127.0.0.1:0"
@@ -58,7 +58,7 @@ def read_options(words: Sequence[str], environment: Mapping[str, str]) -> Option
         runtime = Settings(**{name: value for name, value in named.items() if value is not None})
         TypeAdapter(Name).validate_python(runtime.cluster)
     except ValidationError as error:
-        parser.error(told(error, {"": "--cluster"}))
+        parser.error(told(error, {**VARIABLES, "": "--cluster"}))
     listen = _default_listen(runtime) if given.listen is None else given.listen
     if listen and not _is_address(listen):
         parser.error(f"--listen {listen!r}: give NAME:PORT, or an empty text for no TCP")

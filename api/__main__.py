@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from api.app import create_app
 from api.closing import Closing
 from domain.misfit import told
-from runtime.settings import Settings
+from runtime.settings import VARIABLES, Settings
 from runtime.telemetry import logger, set_up_logging
 
 STOP_S_MAX = 5
@@ -37,7 +37,7 @@ def main() -> int:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        print(f"drystone api: settings: {told(error)}", file=sys.stderr)
+        print(f"drystone api: settings: {told(error, VARIABLES)}", file=sys.stderr)
         return 2
     set_up_logging(settings, "api")
     logger().info("api listens", address=settings.api_host, port=settings.api_port)

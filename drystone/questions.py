@@ -236,8 +236,11 @@ def _asked_for_s(response: httpx.Response | None) -> float:
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> UnavailableError:
+    # Refused: nobody listens there, which mostly means that nothing was started, or elsewhere.
+    hint = "; `drystone up` starts one here, --api or DRYSTONE_API_URL names another"
     return UnavailableError(
         f"the API at {url} cannot be reached: {str(error) or type(error).__name__}"
+        f"{hint if isinstance(error, httpx.ConnectError) else ''}"
     )
 
 

@@ -18,7 +18,7 @@ from domain.machine import MachineReport
 from domain.misfit import told
 from domain.resources import Resources
 from keeper.link import Address, read_address
-from runtime.settings import Settings
+from runtime.settings import VARIABLES, Settings
 
 MIB = 1024 * 1024
 TOKEN_VARIABLE = "DRYSTONE_KEEPER_TOKEN"  # noqa: S105 (the name of a variable)
@@ -60,7 +60,7 @@ def read_settings(words: Sequence[str], environment: Mapping[str, str]) -> Keepe
     try:
         runtime = Settings()
     except ValidationError as error:
-        sys.exit(f"drystone keeper: {told(error)}")
+        sys.exit(f"drystone keeper: {told(error, VARIABLES)}")
     parser = _parser(runtime)
     given = parser.parse_args(words)
     folder: Path = given.folder.expanduser().absolute()

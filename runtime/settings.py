@@ -202,3 +202,9 @@ class Settings(
         if self.temporal_api_key is not None:
             changed["temporal_api_key"] = self.temporal_api_key.get_secret_value()
         return {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in changed.items()}
+
+
+VARIABLES: Mapping[str, str] = {
+    name: f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields
+}
+"""What people call a setting that does not fit."""

@@ -21,7 +21,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from domain.misfit import told
-from runtime.settings import Settings
+from runtime.settings import VARIABLES, Settings
 from runtime.telemetry import logger, set_up_logging
 from runtime.temporal import connect, register_search_attributes
 from store.schema import migrate
@@ -44,7 +44,7 @@ def main() -> int:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        print(f"drystone worker: settings: {told(error)}", file=sys.stderr)
+        print(f"drystone worker: settings: {told(error, VARIABLES)}", file=sys.stderr)
         return 2
     set_up_logging(settings, "worker")
     try:

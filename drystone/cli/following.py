@@ -12,6 +12,8 @@ from domain.faces import OutputPiece
 from drystone.cli.output import ended
 from drystone.client import Client
 
+FOLLOW_RETRIES = 10
+"""Of a client that follows: an API that restarts is waited for longer than one that is asked."""
 AGAIN_S = 0.5
 TRIES_MAX = 20
 """In a row without a byte, while the API answers everything but this."""

@@ -1,10 +1,13 @@
 """The `drystone` command: which commands there are. Each family of commands has its own file."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
 
+from domain.misfit import told
 from drystone.cli.audit import add_audit
 from drystone.cli.local import add_local
 from drystone.cli.places import add_places
@@ -21,8 +24,21 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+class _Commands(TyperGroup):
+    """Options that do not fit are told in our words, as everything else that does not."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                error.message = told(error.__cause__)
+            raise
+
+
 app = typer.Typer(
     name="drystone",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -25,10 +25,24 @@ from drystone.client import Client
 
 PAGES_MAX = 1_000
 
-machines = typer.Typer(help="Look at machines.", no_args_is_help=True)
-clusters = typer.Typer(help="Look at clusters.", no_args_is_help=True)
+machines = typer.Typer(invoke_without_command=True)
+clusters = typer.Typer(invoke_without_command=True)
 
 Machine = Annotated[str, typer.Argument(help="CLUSTER/MACHINE, or a machine of `local`.")]
+
+
+@machines.callback()
+def machines_alone(context: typer.Context) -> None:
+    """Look at machines: all of them, without another word."""
+    if context.invoked_subcommand is None:
+        list_machines()
+
+
+@clusters.callback()
+def clusters_alone(context: typer.Context) -> None:
+    """Look at clusters: all of them, without another word."""
+    if context.invoked_subcommand is None:
+        list_clusters()
 
 
 @machines.command("list")

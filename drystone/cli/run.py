@@ -14,7 +14,7 @@ from domain.reasons import Reason
 from domain.views import TaskView
 from drystone.cli import asked
 from drystone.cli.exits import Exit
-from drystone.cli.following import Copying, Follower
+from drystone.cli.following import FOLLOW_RETRIES, Copying, Follower
 from drystone.cli.output import (
     JsonOption,
     TeamOption,
@@ -29,7 +29,6 @@ from drystone.cli.output import (
 from drystone.client import Client
 
 WAIT_S = 20.0
-FOLLOW_RETRIES = 10
 FIRST_LOOK_S = 2.0
 """A task that waits longer than this for a machine says why."""
 LOG_S_MAX = 10.0

@@ -1,5 +1,6 @@
 """`drystone tasks ...`: list, get, logs, cancel, explain, events, attempts."""
 
+import shlex
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -8,9 +9,10 @@ import typer
 
 from domain.errors import DrystoneError, UnavailableError
 from domain.faces import Explanation
+from domain.resources import Resources
 from domain.views import AttemptView, TaskView
 from drystone.cli.exits import Exit
-from drystone.cli.following import Follower
+from drystone.cli.following import FOLLOW_RETRIES, Follower
 from drystone.cli.output import (
     JsonOption,
     TeamOption,
@@ -31,6 +33,9 @@ from drystone.cli.output import (
 tasks = typer.Typer(help="Look at tasks and end them.", no_args_is_help=True)
 
 ATTEMPT_COLUMNS = ["ATTEMPT", "WHERE", "PLACED", "STARTED", "ENDED", "HOW"]
+COMMAND_CHARS_MAX = 200
+_WRITTEN = (("cpu", "m"), ("memory", "Mi"), ("gpu", ""), ("disk", "Mi"), ("net", "M"))
+"""In the order of a resource vector."""
 UNTOLD = "-"
 """Agents tell when an attempt started together with its end."""
 
@@ -85,14 +90,17 @@ def list_tasks(
 def get(
     task: TaskId,
     team: TeamOption = "default",
-    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for its end.")] = 0,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for its end.", min=0)] = 0,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Where one task stands."""
     team, task_id = _named(task, team)
     with asking(url) as client:
-        view = client.get(task_id, team=team, wait_s=wait)
+        try:
+            view = client.wait(task_id, team=team, timeout_s=wait)
+        except TimeoutError:
+            view = client.get(task_id, team=team)
         attempts = client.attempts(task_id, team=team).items
     if as_json:
         print_json(view)
@@ -120,6 +128,7 @@ def logs(
         follower = Follower(client, team, task_id, tell=note, warn=note)
         if follow:
             client.get(task_id, team=team)
+            client.retries = FOLLOW_RETRIES
             _follow(follower, stream, attempt)
             return
         pieces = client.output(task_id, team=team, attempt=attempt, stream=stream.value)
@@ -249,13 +258,23 @@ def _facts(view: TaskView) -> list[tuple[str, object]]:
         ("why", _why(view)),
         ("detail", view.outcome.detail if view.outcome else ""),
         ("priority", spec.priority.name),
-        ("command", " ".join(spec.command)[:200]),
-        ("asks", ", ".join(f"{n} {v}" for n, v in spec.resources.model_dump().items() if v)),
+        ("command", shlex.join(spec.command)[:COMMAND_CHARS_MAX]),
+        ("asks", _asked(spec.resources)),
         ("where", f"{view.cluster}/{view.machine}" if view.machine else ""),
         ("attempt", view.number or ""),
         ("submitted", view.enqueued_at),
         ("ended", view.ended_at),
     ]
+
+
+def _asked(resources: Resources) -> str:
+    """As people write it: `cpu 100m, memory 512Mi`."""
+    words = [
+        f"{name} {amount}{unit}"
+        for (name, unit), amount in zip(_WRITTEN, resources.vector(), strict=True)
+        if amount
+    ]
+    return ", ".join(words + [f"{name} {amount}" for name, amount in resources.extra.items()])
 
 
 def _attempt(attempt: AttemptView) -> tuple[object, ...]:

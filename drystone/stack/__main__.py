@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from domain.misfit import told
 from drystone.stack.child import DyingError
 from drystone.stack.folder import FolderError, held, prepare
-from drystone.stack.plan import OPTIONS, PortInUseError, Wish, WishError, plan
+from drystone.stack.plan import PortInUseError, Wish, WishError, plan
 from drystone.stack.supervisor import NotReadyError, Supervisor
+from runtime.settings import VARIABLES
 
 EXIT_CANNOT_START = 1
 EXIT_USAGE = 2
@@ -32,8 +33,8 @@ def main() -> int:
         print(f"drystone up: {error}", file=sys.stderr, flush=True)
         return EXIT_USAGE
     except ValidationError as error:
-        print(f"drystone up: settings do not fit: {told(error, OPTIONS)}", file=sys.stderr)
-        return EXIT_CANNOT_START
+        print(f"drystone up: settings do not fit: {told(error, VARIABLES)}", file=sys.stderr)
+        return EXIT_USAGE
     return 0
 
 

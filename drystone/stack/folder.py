@@ -51,7 +51,8 @@ def prepare(folder: Path, *, make_parents: bool) -> None:
         probe.unlink()
     except FileNotFoundError:
         parent = str(folder.parent)[:MESSAGE_PATH_CHARS_MAX]
-        raise FolderError(f"the data folder {shown} cannot be made: {parent} is missing") from None
+        why = f"{parent} takes none" if folder.parent.is_dir() else f"{parent} is missing"
+        raise FolderError(f"the data folder {shown} cannot be made: {why} (--data)") from None
     except (FileExistsError, NotADirectoryError):
         raise FolderError(f"the data folder {shown} is not a folder (--data)") from None
     except OSError as error:

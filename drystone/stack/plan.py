@@ -19,16 +19,6 @@ LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
 
 
-OPTIONS = {
-    "data_dir": "--data",
-    "api_port": "--api-port",
-    "temporal_ui_port": "--ui-port",
-    "agent_port": "--agent-port",
-    "machine": "--machine",
-}
-"""What people call the settings that `up` has an option for."""
-
-
 class PortInUseError(Exception):
     """Somebody listens there already; the text names the port and the option to change it."""
 
@@ -113,7 +103,7 @@ def check_wish(wish: Wish) -> None:
     try:
         _Named(machine=wish.machine or "machine")
     except ValidationError as error:
-        raise WishError(told(error, OPTIONS)) from None
+        raise WishError(told(error, {"machine": "--machine"})) from None
 
 
 def _commands(wish: Wish, settings: Settings) -> dict[str, list[str]]:

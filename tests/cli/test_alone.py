@@ -143,6 +143,19 @@ def test_up_refuses_a_wrong_option_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
+def test_an_option_that_does_not_fit_is_told_in_our_words() -> None:
+    done = call(["run", "--timeout", "abc", "--", "true"], {})
+    assert done.returncode == 2
+    assert "'--timeout': must be a whole number, not \"abc\"" in done.stderr
+
+
+def test_a_setting_that_does_not_fit_is_named_as_people_set_it(tmp_path: Path) -> None:
+    done = call(["up", f"--data={tmp_path}"], {"DRYSTONE_LEASE_S": "abc"})
+    assert done.returncode == 2
+    assert 'DRYSTONE_LEASE_S: must be a number, not "abc"' in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_the_version_is_told() -> None:
     done = call(["--version"], {})
     assert (done.returncode, done.stdout.split()[0]) == (0, "drystone")

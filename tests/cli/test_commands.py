@@ -238,7 +238,8 @@ def test_what_is_not_known_is_67(up: Up) -> None:
 
 
 def test_places_are_listed(up: Up) -> None:
-    assert "local" in up.call("clusters", "list").stdout
+    assert "local" in up.call("clusters").stdout
+    assert machine_of(up) in up.call("machines").stdout
     assert json.loads(up.call("clusters", "get", "local", "--json").stdout)["state"] == "reachable"
     assert up.call("brake").stdout.startswith("not held\n")
     assert "machines" in up.call("top", "--once").stdout
