@@ -16,7 +16,7 @@ from domain.supervision import Reach
 from store.dialects import reading_mark
 from store.mapping import read_extra, read_labels, read_taints
 from store.prepared import KEYS, Prepared, one_of
-from store.tables import CLAIM, CLUSTER, HELD, MACHINE
+from store.tables import BESIDE, CLAIM, CLUSTER, MACHINE
 
 PLACES_PER_STATEMENT_MAX = 5_000
 _NEIGHBOURS_CACHED_MAX = 10_000
@@ -33,9 +33,8 @@ _CLUSTERS = Prepared(select(CLUSTER.c.name, CLUSTER.c.state))
 _HOLDS_ROOM = (CLAIM.c.standing == "open") | (CLAIM.c.vouched == 0)
 _BESIDE = (
     select(CLAIM.c.place, CLAIM.c.neighbour, func.count().label("count"))
-    .where(HELD)
+    .where(BESIDE)
     .where(_HOLDS_ROOM)
-    .where(CLAIM.c.neighbour.is_not(None))
     .group_by(CLAIM.c.place, CLAIM.c.neighbour)
 )
 _BESIDE_ALL = Prepared(_BESIDE)

@@ -29,6 +29,7 @@ PLACE_CHARS = 130
 PENDING = text("phase = 'PENDING'")
 """Written out, so that the planner recognises the condition of the partial indexes."""
 HELD = text("standing <> 'released'")
+BESIDE = text("standing <> 'released' AND neighbour IS NOT NULL")
 TO_DELIVER = text("to_deliver = 1")
 
 
@@ -129,6 +130,7 @@ class ClaimRow(SQLModel, table=True):
     __table_args__ = (
         _partial("ix_claim_held", "cluster", "attempt", where=HELD),
         _partial("ix_claim_place", "place", where=HELD),
+        _partial("ix_claim_beside", "place", where=BESIDE),
         _partial("ix_claim_to_deliver", "cluster", "claimed_at", where=TO_DELIVER),
         Index("ix_claim_task", "key", "number"),
         _points_to("task.key", "key", ondelete="CASCADE"),
