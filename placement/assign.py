@@ -18,6 +18,7 @@ import numpy.typing as npt
 from domain.constraint import Spread
 from placement.dealing import Dealer, Tasks
 from placement.demand import Batch
+from placement.gradient import latest_mix
 from placement.hands import NO_FIT, Hands, barred, chosen, one_pool
 from placement.index import MachineIndex
 from placement.policy import DEFAULT_POLICY, Policy
@@ -28,6 +29,8 @@ from placement.spreads import OVER, SpreadCounts
 UNPLACED = -1
 HAND = 100
 """Machines that a task is dealt at least, where there are so many."""
+GPU_HAND = 400
+"""The same among machines with GPUs."""
 LARGE_HAND = 2_000
 """The same for those that found nothing among the first."""
 
@@ -102,9 +105,11 @@ class _Work:
         """Rounds with hands, then with large ones, then every machine: who is left fits nowhere."""
         if not len(tasks):
             return tasks
-        dealer = Dealer(self._index, self._batch, self._spreads, self._chance, with_gpu=with_gpu)
-        for hand in (self._hand, max(self._hand, LARGE_HAND)):
-            for family in dealer.families(tasks, in_turn=hand == self._hand):
+        mix = latest_mix(self._index, self._batch) if with_gpu else None
+        dealer = Dealer(self._index, self._batch, self._spreads, self._chance, mix=mix)
+        least = max(self._hand, GPU_HAND) if with_gpu else self._hand
+        for hand in (least, max(least, LARGE_HAND)):
+            for family in dealer.families(tasks, in_turn=hand == least):
                 for mine, hands in dealer.rounds(family, hand):
                     self._round(mine, hands, family.over)
             tasks = tasks[self.slot[tasks] == UNPLACED]
@@ -122,7 +127,8 @@ class _Work:
         turn = self._chance.randrange(hands.k)
         row = chosen(bad, self._policy.score(hands, bad, counts), turn)
         column = np.flatnonzero(row != NO_FIT)
-        self._commit(tasks[column], hands.slot(row[column], column))
+        device = None if hands.device is None else hands.device[row[column], column]
+        self._commit(tasks[column], hands.slot(row[column], column), device)
 
     def _look_everywhere(self, dealer: Dealer, tasks: Tasks) -> None:
         """Shape by shape over all machines: each sweep gives the best machines one task each."""
@@ -144,6 +150,7 @@ class _Work:
                     0,
                     codes=self._batch.code[waiting[:1]],
                     shifts=shifts,
+                    mix=dealer.mix,
                 )
                 bad = barred(hands)
                 counts = None if over is Spread.NONE else self._spreads.table(hands, over)
@@ -152,10 +159,11 @@ class _Work:
                 steps = score[there, 0].astype(np.int32)
                 best = np.argsort(-steps, kind="stable")[: 1 if alone else len(waiting)]
                 pool = slots_of(pool, 0, size(pool))[there]
-                self._commit(waiting[: len(best)], pool[best])
+                device = None if hands.device is None else hands.device[there[best], 0]
+                self._commit(waiting[: len(best)], pool[best], device)
                 waiting = waiting[len(best) :]
 
-    def _commit(self, tasks: Tasks, slots: Slots) -> None:
+    def _commit(self, tasks: Tasks, slots: Slots, device: npt.NDArray[np.int8] | None) -> None:
         """Take the room: no two of these slots are the same."""
         batch, index = self._batch, self._index
         codes = batch.code[tasks]
@@ -164,9 +172,10 @@ class _Work:
         if batch.with_extras:
             devices |= np.isin(codes, list(batch.with_extras))
         if devices.any():
-            for task, slot in zip(tasks[devices].tolist(), slots[devices].tolist(), strict=True):
-                shape = batch.shapes[int(batch.code[task])]
-                self.devices[task] = index.take(slot, shape)
+            for at in np.flatnonzero(devices).tolist():
+                shape = batch.shapes[int(codes[at])]
+                bits = 1 << int(device[at]) if device is not None and shape.gpu_milli else None
+                self.devices[tasks[at]] = index.take(int(slots[at]), shape, bits)
             slots, codes = slots[~devices], codes[~devices]
         index.take_many(slots, batch, codes)
         self._spreads.add(batch.code[tasks], self.slot[tasks])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from domain.constraint import Spread
 from placement.demand import Batch, Rule
 from placement.feasible import SETTLED, feasible
+from placement.gradient import Mix
 from placement.hands import Hands, many_pools, one_pool
 from placement.index import MachineIndex
 from placement.pools import ANYWHERE, NOWHERE, Pool, size, slots_of
@@ -63,7 +64,7 @@ class Family:
 
 
 class Dealer:
-    """The pools and rules of one batch, for machines with GPUs or for those without."""
+    """Pools and rules of one batch: with a mix of machines with GPUs, else of those without."""
 
     def __init__(
         self,
@@ -72,12 +73,13 @@ class Dealer:
         spreads: SpreadCounts,
         chance: random.Random,
         *,
-        with_gpu: bool,
+        mix: Mix | None,
     ) -> None:
         self._index = index
         self._batch = batch
         self._chance = chance
-        self._with_gpu = with_gpu
+        self.mix = mix
+        self._with_gpu = mix is not None
         self._sources: dict[int, Source] = {}
         self._bits: dict[Rule, int] = {}
         self._spreads = spreads
@@ -128,6 +130,7 @@ class Dealer:
         tasks = np.concatenate([share.tasks for share in some])
         shifts = [share.shifts for share in some if share.shifts is not None]
         rest = {
+            "mix": self.mix,
             "codes": self._batch.code[tasks],
             "shifts": np.concatenate(shifts) if shifts else None,
         }

@@ -45,6 +45,11 @@ class Hands:
     slots: Slots | None
     """(k, b); where the hands are one stretch of slots, they are read without this."""
     k: int
+    mix: object = None
+    """The demand that machines with GPUs are kept fit for (`placement.gradient.Mix`); None when the
+    hands hold machines without GPUs."""
+    device: npt.NDArray[np.int8] | None = None
+    """(k, b): the device that a task for a share should have there, once a scorer has chosen."""
     asks: dict[int, Column] = field(init=False)
     """What is asked of the columns of which something is asked, GPUs apart."""
 
@@ -66,6 +71,14 @@ class Hands:
             return np.asarray(self.stretch.start + rows * len(self.codes) + columns)
         assert self.slots is not None
         return np.asarray(self.slots[rows, columns])
+
+    def all_slots(self) -> Slots:
+        """Every place's machine, (k, b)."""
+        if self.stretch is not None:
+            there = np.arange(self.stretch.start, self.stretch.stop, dtype=np.intp)
+            return there.reshape(self.k, len(self.codes))
+        assert self.slots is not None
+        return self.slots
 
     def shape(self, column: int) -> Shape:
         """What the task of that column is."""

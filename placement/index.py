@@ -4,7 +4,7 @@ A cache of the ledger: it decides nothing, and every machine given to it is a st
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from placement.pools import PoolTable
 from placement.room import GPU, Column, RoomTable, Slots
 from placement.rows import columns_of, dealt_order
 from placement.rules import RuleTable
+
+if TYPE_CHECKING:
+    from placement.gradient import Mix
 
 _SLOTS_MIN = 16
 _FULL_MAX = 100_000
@@ -56,6 +59,8 @@ class MachineIndex:
         self.neighbours = NeighbourTable()
         self.rules = RuleTable()
         self.pools = PoolTable()
+        self.mix: Mix | None = None
+        """The demand that machines with GPUs are kept fit for, as the last large batch had it."""
         self.clusters: dict[str, int] = {}
         self.zones: dict[str, int] = {}
         self.layout = 0

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from placement.gradient import gradient
 from placement.hands import SCORE_STEPS, Hands, Scores, Table
 from placement.score import Scorer, best_fit, fullness, load, packing, spread
 
@@ -24,6 +25,9 @@ class Policy:
 
     name: str
     scorers: tuple[Weighted, ...]
+    """Of machines without GPUs."""
+    gpu_scorers: tuple[Weighted, ...]
+    """Of machines with GPUs."""
     spread_weight: float
     """Counts only for tasks that ask to be spread. At twice the sum of the others a less used zone,
     rack or machine always goes before a better packed one."""
@@ -31,11 +35,12 @@ class Policy:
     def score(self, hands: Hands, bad: Table, over: Table | None) -> Scores:
         """In steps: whole numbers are what counts. `over`, where the tasks are to be spread, says
         how many of their services are there."""
-        weights = [weighted.weight for weighted in self.scorers]
+        scorers = self.scorers if hands.mix is None else self.gpu_scorers
+        weights = [weighted.weight for weighted in scorers]
         weight = sum(weights) + (self.spread_weight if over is not None else 0.0)
         step = SCORE_STEPS / weight
         total: Scores | None = None
-        for weighted in self.scorers:
+        for weighted in scorers:
             part = weighted.scorer(hands)
             part *= np.float32(weighted.weight * step)
             total = part if total is None else np.add(total, part, out=total)
@@ -45,10 +50,16 @@ class Policy:
         return total
 
 
+_BEST_FIT, _LOAD = (Weighted(best_fit, 1.0),), (Weighted(load, 1.0),)
 _ALL = (
-    Policy("pack", (Weighted(packing, 0.98), Weighted(fullness, 0.02)), 2.0),
-    Policy("best_fit", (Weighted(best_fit, 1.0),), 2.0),
-    Policy("spread", (Weighted(load, 1.0),), 2.0),
+    Policy(
+        "pack",
+        (Weighted(packing, 0.98), Weighted(fullness, 0.02)),
+        (Weighted(gradient, 0.9), Weighted(fullness, 0.1)),
+        2.0,
+    ),
+    Policy("best_fit", _BEST_FIT, _BEST_FIT, 2.0),
+    Policy("spread", _LOAD, _LOAD, 2.0),
 )
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})

@@ -13,6 +13,8 @@ from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
+GPU_PACK = {"gradient": 0.9, "fullness": 0.1}
+"""Of machines with GPUs, where the policy is `pack`."""
 WEIGHTS = {
     "pack": {"packing": 0.98, "fullness": 0.02},
     "best_fit": {"best_fit": 1.0},
@@ -77,15 +79,17 @@ def best(
     policy: str,
     cooling: Mapping[str, frozenset[str]],
     shape: str,
+    mix: Sequence[PendingTask],
 ) -> list[Machine]:
     """Those of the hand that are as good for the task as any: none when none can take it. Machines
-    with GPUs come last where the task needs none."""
+    with GPUs come last where the task needs none; they are kept fit for the tasks of `mix`."""
     cools = cooling.get(shape, frozenset())
     fitting = [m for m in hand if first_reason(m, spec, cools) is None]
     plain = [m for m in fitting if not m.row.capacity[2]]
     if plain and not spec.resources.gpu:
         fitting = plain
-    scores = [score(m, spec, policy, machines, fitting) for m in fitting]
+    typical = [(task.spec, cooling.get(task.shape, frozenset())) for task in mix]
+    scores = [score(m, spec, policy, machines, fitting, typical) for m in fitting]
     return [m for m, s in zip(fitting, scores, strict=True) if s >= max(scores) - NEARLY]
 
 
@@ -101,21 +105,10 @@ def put(machine: Machine, spec: TaskSpec) -> None:
 
 def first_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> Reason | None:
     """Why the machine cannot take the task, the first in the order of the predicates."""
-    row, rules = machine.row, spec.constraints
-    if rules.clusters and row.cluster not in rules.clusters:
-        return Reason.OTHER_CLUSTER
-    if rules.zones and row.zone not in rules.zones:
-        return Reason.OTHER_ZONE
-    if not all(term.matches(dict(row.labels)) for term in rules.labels):
-        return Reason.LABEL_MISSING
-    if not all(any(t.tolerates(taint) for t in rules.tolerations) for taint in row.taints):
-        return Reason.TAINTED
-    if not row.reachable or not machine.opened:
-        return Reason.UNREACHABLE
-    if row.cordoned:
-        return Reason.CORDONED
-    if row.cluster in cooling:
-        return Reason.COOLING_DOWN
+    ruled_out = settled_reason(machine, spec, cooling)
+    if ruled_out is not None:
+        return ruled_out
+    rules = spec.constraints
     for name, free, asked in zip(COLUMNS, machine.free, spec.resources.vector(), strict=True):
         if asked and free < asked:
             return RESOURCE_REASON[name]
@@ -131,16 +124,42 @@ def first_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> R
     return None
 
 
+def settled_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> Reason | None:
+    """The same of what no assignment changes."""
+    row, rules = machine.row, spec.constraints
+    if rules.clusters and row.cluster not in rules.clusters:
+        return Reason.OTHER_CLUSTER
+    if rules.zones and row.zone not in rules.zones:
+        return Reason.OTHER_ZONE
+    if not all(term.matches(dict(row.labels)) for term in rules.labels):
+        return Reason.LABEL_MISSING
+    if not all(any(t.tolerates(taint) for t in rules.tolerations) for taint in row.taints):
+        return Reason.TAINTED
+    if not row.reachable or not machine.opened:
+        return Reason.UNREACHABLE
+    if row.cordoned:
+        return Reason.CORDONED
+    if row.cluster in cooling:
+        return Reason.COOLING_DOWN
+    return None
+
+
 def score(
     machine: Machine,
     spec: TaskSpec,
     policy: str,
     machines: Sequence[Machine],
     fitting: Sequence[Machine],
+    typical: Sequence[tuple[TaskSpec, frozenset[str]]],
 ) -> float:
     """In [0, 1]."""
-    weights = WEIGHTS[policy]
-    total = sum(weight * SCORERS[name](machine, spec) for name, weight in weights.items())
+    of_gpus = policy == "pack" and machine.row.capacity[2] > 0
+    weights = dict(GPU_PACK if of_gpus else WEIGHTS[policy])
+    total = 0.0
+    if "gradient" in weights:
+        total += weights["gradient"] * (1.0 - lost_to_fragments(machine, spec, typical) / 8_000)
+    plain = {name: weight for name, weight in weights.items() if name != "gradient"}
+    total += sum(weight * SCORERS[name](machine, spec) for name, weight in plain.items())
     weight = sum(weights.values())
     if spec.constraints.spread is not Spread.NONE:
         total += SPREAD_WEIGHT * spread(machine, spec, machines, fitting)
@@ -175,6 +194,28 @@ def load(machine: Machine, spec: TaskSpec) -> float:
     asked = zip(spec.resources.vector(), sizes, strict=False)
     takes = sum(amount / size for amount, size in asked if size)
     return max(level(machine) - takes / sized, 0.0)
+
+
+def lost_to_fragments(
+    machine: Machine, spec: TaskSpec, typical: Sequence[tuple[TaskSpec, frozenset[str]]]
+) -> float:
+    """Expected thousandths of devices that a typical task can use now and could not afterwards."""
+
+    def usable(cpu: int, memory: int, gpu: int) -> float:
+        can = [
+            one.resources.gpu
+            for one, cools in typical
+            if settled_reason(machine, one, cools) is None
+            and one.resources.cpu_milli <= cpu
+            and one.resources.memory_mib <= memory
+            and 0 < one.resources.gpu <= gpu
+        ]
+        return len(can) * 1_000 * gpu / len(typical)
+
+    now = (machine.free[0], machine.free[1], max(machine.free[2], 0))
+    asked = spec.resources.vector()
+    after = (now[0] - asked[0], now[1] - asked[1], now[2] - asked[2])
+    return max(usable(*now) - usable(*after), 0.0)
 
 
 def spread(

@@ -13,6 +13,7 @@ from placement.dealing import Dealer, Tasks
 from placement.demand import NO_RULE, Batch, Rule, shape_of, shapes_of
 from placement.explain import explain
 from placement.feasible import feasible
+from placement.gradient import Mix
 from placement.hands import NO_FIT, SCORE_STEPS, Hands, barred, chosen, one_pool
 from placement.index import MachineId, MachineIndex
 from placement.policy import POLICIES
@@ -42,7 +43,9 @@ def test_one_task_gets_the_best_of_all_machines(world: World, policy: str, seed:
     for task in oracle.in_order(world.pending):
         result = place(index, [task], POLICIES[policy], seed, cooling=world.cooling)
         everywhere = list(machines.values())
-        best = oracle.best(everywhere, everywhere, task.spec, policy, world.cooling, task.shape)
+        best = oracle.best(
+            everywhere, everywhere, task.spec, policy, world.cooling, task.shape, [task]
+        )
         names = [(one.row.cluster, one.row.name) for one in best]
         if not result.placed:
             assert not names
@@ -62,9 +65,9 @@ def test_in_a_round_each_task_gets_the_best_of_its_own_hand(
         shape = shape_of(task.spec, world.cooling.get(task.shape, frozenset()))
         specs[shape] = task
     batch = Batch.of(list(specs))
-    for with_gpu in (False, True):
+    for mix in (None, Mix.of(batch)):
         spreads = SpreadCounts(index, batch)
-        dealer = Dealer(index, batch, spreads, random.Random(seed), with_gpu=with_gpu)
+        dealer = Dealer(index, batch, spreads, random.Random(seed), mix=mix)
         dealt = []
         for family in dealer.families(np.arange(len(batch)), in_turn=False):
             for tasks, hands in dealer.rounds(family, hand):
@@ -86,7 +89,7 @@ def check_hands(
     bad = barred(hands)
     counts = None if over is Spread.NONE else SpreadCounts(index, hands.batch).table(hands, over)
     rows = chosen(bad.copy(), POLICIES[policy].score(hands, bad, counts))
-    everywhere = list(machines.values())
+    everywhere, mix = list(machines.values()), pending
     seen: set[int] = set()
     for column, (task, row) in enumerate(zip(tasks.tolist(), rows.tolist(), strict=True)):
         rows_of_hand = np.arange(hands.k, dtype=np.int32)
@@ -95,7 +98,7 @@ def check_hands(
         seen |= set(slots)
         hand = [machines[index.machine(slot)] for slot in slots]
         told = pending[task]
-        best = oracle.best(everywhere, hand, told.spec, policy, world.cooling, told.shape)
+        best = oracle.best(everywhere, hand, told.spec, policy, world.cooling, told.shape, mix)
         assert (row == NO_FIT) == (not best)
         assert not best or hand[row] in best
 
