@@ -4,7 +4,8 @@ from typing import Any
 
 from temporalio import workflow
 
-from domain.protocol import Delivery, Grant
+from domain.audit import RollCall
+from domain.protocol import Delivery, Grant, LiftMachines
 from workflows.options import to_agent
 from workflows.ports import AgentPort
 
@@ -74,6 +75,18 @@ class ClusterStub:
     @workflow.signal
     def order(self, delivery: Delivery) -> None:
         self._orders.append(delivery)
+
+    @workflow.signal
+    async def roll(self, call: RollCall) -> None:
+        options = to_agent(call.cluster)
+        answer = await workflow.execute_activity_method(AgentPort.roll_call, call, **options)
+        self._answers.append(answer)
+
+    @workflow.signal
+    async def lift(self, lift: LiftMachines) -> None:
+        options = to_agent(lift.cluster)
+        answer = await workflow.execute_activity_method(AgentPort.lift_machines, lift, **options)
+        self._answers.append(answer)
 
     @workflow.query
     def told(self) -> list[Any]:

@@ -16,11 +16,13 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from domain.attempt import EndKind
+from domain.audit import RollCall
 from domain.ids import WORKFLOW_QUEUE, cluster_workflow_id, task_workflow_id
 from domain.protocol import (
     Delivery,
     Ended,
     LeaseAnswer,
+    LiftMachines,
     Order,
     Orphan,
     read_cluster_envelope,
@@ -206,6 +208,26 @@ async def test_an_attempt_without_a_workflow_is_handed_to_the_cluster(site: Site
         return [(o.key, o.number) for o in orphans] == [(key, 1)]
 
     await until_true(handed_over, "the cluster's workflow is told")
+
+
+async def test_it_says_what_it_holds_and_lifts_its_brake_when_asked(site: Site) -> None:
+    key = await site.start_task("t")
+    await site.join()
+    await site.order(an_offer(key))
+    await until(lambda: attempt(key) in site.keeper.live, "it is started")
+    cluster = site.client.get_workflow_handle(cluster_workflow_id(site.cluster))
+    await cluster.signal(ClusterStub.roll, RollCall(cluster=site.cluster, machines=("m1", "m9")))
+    await cluster.signal(ClusterStub.lift, LiftMachines(cluster=site.cluster, by="ann"))
+
+    async def said() -> bool:
+        answers = await cluster.query(ClusterStub.answers)
+        rolls = [answer["rolls"] for answer in answers if "rolls" in answer]
+        lifts = [answer["lifted"] for answer in answers if "lifted" in answer]
+        return (rolls, lifts) == ([[{"machine": "m1", "attempts": [attempt(key)]}]], [False])
+
+    await until_true(said, "the list of m1, and that no brake held")
+    await site.keeper.end(attempt(key))
+    await site.ended(key, EndKind.EXITED)
 
 
 async def test_machines_are_told_with_the_heartbeats(site: Site) -> None:
