@@ -1,15 +1,20 @@
 """What the audit finds in the ledger is healed, and nothing that may run is stopped or released."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from domain.attempt import Phase
 from domain.audit import Certainty, Fault
+from domain.claims import Enqueue
+from domain.fleet import Proposal
 from domain.protocol import Inquiry, StopOrder
+from domain.task import body_digest
 from domain.views import EventKind
 from store.audit import PARTS, Difference, Page, audit, page, snapshot
+from store.claims import claim
 from store.differences import (
     HEALED_KEPT_MAX,
     Seen,
@@ -24,7 +29,7 @@ from store.differences import (
 from store.mending import Mended, mend
 from store.orders import orders
 from store.session import transaction
-from tests.store.world import EXITED, LOST, World, a_machine, a_task
+from tests.store.world import EXITED, LOST, World, a_machine, a_task, succeeded
 
 DAMAGES = [
     ("UPDATE machine SET used_cpu_milli = 999", Fault.USED_IS_NOT_THE_SUM),
@@ -164,9 +169,11 @@ def test_pages_show_what_the_whole_shows(world: World) -> None:
     assert _sorted(paged) == _sorted(whole)
 
 
-def _page_of_one_instant(connection: Connection, part: int, after: str) -> Page:
+def _page_of_one_instant(
+    connection: Connection, part: int, after: str = "", limit: int = 2
+) -> Page:
     snapshot(connection)
-    return page(connection, part, after, 2)
+    return page(connection, part, after, limit)
 
 
 def _sorted(found: list[Difference]) -> list[Any]:
@@ -241,3 +248,52 @@ def test_old_news_is_forgotten(memory: World) -> None:
     kept = memory.read(report).healed
     assert len(kept) == HEALED_KEPT_MAX
     assert kept[0].subject == f"team{HEALED_KEPT_MAX + 4}"
+
+
+# --- beside others --------------------------------------------------------------------------------
+
+
+def test_sums_are_looked_at_and_set_right_while_others_claim_and_settle(engine: Engine) -> None:
+    """No page shows a difference that is none, and no healing takes another's part for its own."""
+    world = World(engine)
+    world.cluster("c1", *(a_machine(f"m{number}") for number in range(3)))
+    specs = [a_task(f"t{number}", resources={"cpu_milli": 500}) for number in range(90)]
+    world.apply(*(Enqueue(spec=s, digest=body_digest(s), at=world.now) for s in specs))
+    damages = [
+        "UPDATE machine SET used_cpu_milli = used_cpu_milli - 700 WHERE name = 'm1'",
+        "INSERT INTO usage (team, gpu) VALUES ('blue', 3)",
+    ]
+    world.audited = False
+    with transaction(engine) as connection:
+        for damage in damages:
+            connection.execute(text(damage))
+
+    def works(first: int) -> int:
+        for number in range(first, len(specs), 3):
+            wish = Proposal(specs[number].key, "c1", f"m{number % 3}")
+            with transaction(engine) as connection:
+                (won,) = claim(connection, 0, [wish], world.now)
+            if won.number is not None:
+                world.settle(EXITED, succeeded(1), key=won.key)
+        return 0
+
+    def audits(_: int) -> int:
+        seen: set[tuple[Fault, str]] = set()
+        for _ in range(25):
+            for part in range(len(PARTS)):
+                found = world.read(_page_of_one_instant, part, limit=500).differences
+                seen |= {(one.fault, one.subject) for one in found}
+                for one in found:
+                    world.do(mend, one.fault, one.subject, world.now)
+        assert seen == {
+            (Fault.USED_IS_NOT_THE_SUM, "c1/m1"),
+            (Fault.QUOTA_IS_NOT_THE_SUM, "blue"),
+        }
+        return len(seen)
+
+    with ThreadPoolExecutor(4) as pool:
+        auditing = pool.submit(audits, 0)
+        working = [pool.submit(works, first) for first in range(3)]
+        assert [one.result() for one in working] == [0, 0, 0]
+        assert auditing.result() == 2
+    assert world.read(audit) == []
