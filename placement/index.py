@@ -106,9 +106,7 @@ class MachineIndex:
     def upsert_columns(self, columns: MachineColumns) -> None:
         """`upsert` of many machines, no two of them the same."""
         fresh_layout = not self._slot_of
-        if fresh_layout:
-            self._lay_out(columns)
-        slots = self._slots_for(columns)
+        slots = self._lay_out(columns) if fresh_layout else self._slots_for(columns)
         fresh = ~self.present[slots]
         self.present[slots] = True
         grown = self._put_room(columns, slots)
@@ -305,16 +303,20 @@ class MachineIndex:
         self.rules.forget()
         self.full.clear()
 
-    def _lay_out(self, columns: MachineColumns) -> None:
+    def _lay_out(self, columns: MachineColumns) -> Slots:
         """An empty index gives slots in an order that suits dealing."""
-        order = dealt_order(columns).tolist()
-        self._id_of = [(columns.cluster[at], columns.name[at]) for at in order]
-        self._slot_of = dict(zip(self._id_of, range(len(order)), strict=True))
+        order = dealt_order(columns)
+        ids = list(zip(columns.cluster, columns.name, strict=True))
+        self._id_of = list(map(ids.__getitem__, order.tolist()))
+        self._slot_of = dict(zip(self._id_of, range(len(ids)), strict=True))
         assert len(self._slot_of) == len(order), "a machine stands twice in the columns"
         self._unused = []
         self.slots = len(order)
         self.layout += 1
         self._grow(max(_SLOTS_MIN, self.slots, len(self.present)))
+        slots = np.empty_like(order)
+        slots[order] = np.arange(len(order))
+        return slots
 
     def _slots_for(self, columns: MachineColumns) -> Slots:
         known = self._slot_of

@@ -29,6 +29,7 @@ class MarkTable:
 
     def __init__(self) -> None:
         self._words = np.zeros((1, 0), dtype=np.uint64)
+        self._bears = np.zeros(0, dtype=np.bool_)
         self._bits: dict[Mark, int] = {}
         self._rare: dict[Mark, set[int]] = {}
         self._held: dict[int, frozenset[Mark]] = {}
@@ -37,13 +38,16 @@ class MarkTable:
     @property
     def nbytes(self) -> int:
         """The size of the columns."""
-        return self._words.nbytes
+        return self._words.nbytes + self._bears.nbytes
 
     def grow(self, slots: int) -> None:
         """Make room for so many slots."""
         wider = np.zeros((len(self._words), slots), dtype=np.uint64)
         wider[:, : self._words.shape[1]] = self._words
         self._words = wider
+        longer = np.zeros(slots, dtype=np.bool_)
+        longer[: len(self._bears)] = self._bears
+        self._bears = longer
 
     def put(self, slot: int, marks: frozenset[Mark]) -> None:
         """From now on the machine bears exactly these."""
@@ -54,6 +58,7 @@ class MarkTable:
             self._take_off(slot, mark)
         for mark in marks - before:
             self._put_on(slot, mark)
+        self._bears[slot] = bool(marks)
         if marks:
             self._held[slot] = marks
         else:
@@ -61,17 +66,17 @@ class MarkTable:
 
     def put_many(self, slots: npt.NDArray[np.intp], marks: frozenset[Mark]) -> Mask:
         """`put` on many machines: True for those that bore something else before."""
+        bare = ~self._bears[slots]
+        if len(slots) > RARE_MACHINES_MAX and bare.all():
+            if marks:
+                self._put_on_bare(slots, marks)
+            return np.full(len(slots), bool(marks))
         there = slots.tolist()
-        held = self._held
         nothing: frozenset[Mark] = frozenset()
-        changed = np.array([held.get(slot, nothing) != marks for slot in there], dtype=np.bool_)
-        bare = np.array([slot for slot in there if slot not in held], dtype=np.intp)
-        if marks and len(bare) > RARE_MACHINES_MAX:
-            self._put_on_bare(bare, marks)
-            there = slots[~np.isin(slots, bare)].tolist()
+        changed = [self._held.get(slot, nothing) != marks for slot in there]
         for slot in there:
             self.put(slot, marks)
-        return changed
+        return np.array(changed, dtype=np.bool_)
 
     def of(self, slot: int) -> frozenset[Mark]:
         """What the machine bears."""
@@ -107,6 +112,7 @@ class MarkTable:
             bit = self._bits[mark]
             self._words[bit // _WORD_BITS, slots] |= np.uint64(1 << bit % _WORD_BITS)
         self._held.update(dict.fromkeys(slots.tolist(), marks))
+        self._bears[slots] = True
 
     def _put_on(self, slot: int, mark: Mark) -> None:
         bit = self._bits.get(mark)

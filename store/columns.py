@@ -30,16 +30,15 @@ def machine_columns(connection: Connection) -> MachineColumns:
     finally:
         cursor.close()
     told = dict(zip(_NAMES, zip(*rows, strict=True) if rows else [()] * len(_NAMES), strict=True))
-    codes: dict[tuple[str, str], int] = {}
-    pairs = zip(told["labels"], told["taints"], strict=True)
-    marking = [codes.setdefault(pair, len(codes)) for pair in pairs]
+    pairs = list(zip(told["labels"], told["taints"], strict=True))
+    codes = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
     extras = enumerate(zip(told["cap_extra"], told["used_extra"], strict=True))
     return MachineColumns(
         cluster=told["cluster"],
         name=told["name"],
         zone=told["zone"],
         rack=told["rack"],
-        marking=marking,
+        marking=list(map(codes.__getitem__, pairs)),
         markings=[(read_labels(labels), read_taints(taints)) for labels, taints in codes],
         capacity=[told[f"cap_{name}"] for name in COLUMNS],
         used=[told[f"used_{name}"] for name in COLUMNS],
