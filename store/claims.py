@@ -14,6 +14,7 @@ from domain.fleet import ClaimResult, Proposal
 from domain.reasons import Reason
 from domain.resources import COLUMNS
 from domain.supervision import Reach
+from store.dialects import by_index
 from store.locking import Work, rows_by_key
 from store.machines import CAPACITY
 from store.mapping import micros, place_of, read_extra
@@ -93,6 +94,7 @@ def claim(
     assert len(proposals) <= PROPOSALS_PER_TRANSACTION_MAX, len(proposals)
     if not proposals:
         return []
+    by_index(connection, len(proposals))
     work = Work(connection, micros(now))
     reachable = _reachable(connection, {p.cluster for p in proposals})
     tasks = _waiting(work, partition, {p.key for p in proposals})

@@ -12,6 +12,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -21,6 +22,8 @@ from store.tables import MACHINE
 _LAST_REVISION = Prepared(select(func.max(MACHINE.c.revision)))
 _TRANSACTION_NUMBER = cast(cast(func.pg_current_xact_id(), postgresql.TEXT), BigInteger)
 _TRANSACTION = Prepared(select(_TRANSACTION_NUMBER))
+_NO_SCANS = Prepared(text("SET LOCAL enable_seqscan = off"))
+_BY_INDEX_AT_LEAST = 100
 _OLDEST_RUNNING = Prepared(
     select(
         cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), postgresql.TEXT), BigInteger)
@@ -51,6 +54,16 @@ def _upsert(dialect: str, table: Table, updated: tuple[str, ...], adding: bool) 
     given = {name: fresh.excluded[name] for name in updated}
     values = {n: table.c[n] + value if adding else value for n, value in given.items()}
     return fresh.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
+
+
+def by_index(connection: Connection, rows: int) -> None:
+    """For the rest of the transaction: so many keys are looked up, whatever the planner thinks.
+
+    PostgreSQL prices a look-up like a turn of a disk, and rather reads a table of some hundred
+    thousand rows from end to end than find a few thousand of them by their keys.
+    """
+    if rows >= _BY_INDEX_AT_LEAST and connection.dialect.name == "postgresql":
+        _NO_SCANS.run(connection, {})
 
 
 def next_revision(connection: Connection) -> int:
