@@ -7,12 +7,13 @@ exception of domain.errors.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Self
 
 import httpx
 
+from domain.errors import DrystoneError
 from domain.faces import (
     AttemptPage,
     ClusterPage,
@@ -64,9 +65,10 @@ class Client:
         *,
         retries: int = RETRIES,
         busy_s_max: float = BUSY_S_MAX,
+        waits: Callable[[DrystoneError], None] | None = None,
     ) -> None:
         self.url = api_address(url)
-        self.retries, self.busy_s_max = retries, busy_s_max
+        self.retries, self.busy_s_max, self.waits = retries, busy_s_max, waits
         self._http = httpx.Client(base_url=self.url)
 
     def __enter__(self) -> Self:
@@ -221,7 +223,7 @@ class Client:
         return self._ask(Question("GET", "/v1/brake", BrakeView))
 
     def _ask(self, question: Question[Answer]) -> Answer:
-        patience = Patience(self.retries, self.busy_s_max)
+        patience = Patience(self.retries, self.busy_s_max, self.waits)
         while True:
             response, failure = None, None
             try:
@@ -254,9 +256,10 @@ class AsyncClient:
         *,
         retries: int = RETRIES,
         busy_s_max: float = BUSY_S_MAX,
+        waits: Callable[[DrystoneError], None] | None = None,
     ) -> None:
         self.url = api_address(url)
-        self.retries, self.busy_s_max = retries, busy_s_max
+        self.retries, self.busy_s_max, self.waits = retries, busy_s_max, waits
         self._http = httpx.AsyncClient(base_url=self.url)
 
     async def __aenter__(self) -> Self:
@@ -376,7 +379,7 @@ class AsyncClient:
         raise cut_off()
 
     async def _ask(self, question: Question[Answer]) -> Answer:
-        patience = Patience(self.retries, self.busy_s_max)
+        patience = Patience(self.retries, self.busy_s_max, self.waits)
         while True:
             response, failure = None, None
             try:

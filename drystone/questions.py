@@ -3,7 +3,7 @@
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -212,6 +212,8 @@ class Patience:
 
     retries: int
     busy_s_max: float
+    waits: Callable[[DrystoneError], None] | None = None
+    """Told once, as a wait for an API that takes no more begins."""
     tries: int = 0
     busy_s: float = 0.0
 
@@ -221,6 +223,8 @@ class Patience:
             return None
         if response is not None and response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             wait_s = _asked_for_s(response) or RETRY_S_FIRST
+            if self.waits is not None and not self.busy_s and wait_s <= self.busy_s_max:
+                self.waits(error_of(response))
             self.busy_s += wait_s
             return wait_s if self.busy_s <= self.busy_s_max else None
         if self.tries >= self.retries:

@@ -24,7 +24,7 @@ from domain.errors import (
 from domain.reasons import Reason
 from drystone.cli.exits import Exit
 from drystone.client import Client
-from drystone.questions import default_url
+from drystone.questions import BUSY_S_MAX
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 UrlOption = Annotated[
@@ -64,12 +64,16 @@ def exit_of(error: DrystoneError) -> Exit:
 def asking(url: str | None) -> Iterator[Client]:
     """A client; whatever the API refuses ends the command with its code."""
     try:
-        with Client(url or default_url(), retries=RETRIES) as client:
+        with Client(url, retries=RETRIES, waits=_say_that_it_waits) as client:
             yield client
     except DrystoneError as error:
         fail(explained(error), exit_of(error))
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def _say_that_it_waits(error: DrystoneError) -> None:
+    note(f"{error} (asking again for {BUSY_S_MAX:.0f} s at most)")
 
 
 def explained(error: DrystoneError) -> str:

@@ -106,7 +106,7 @@ def _has_run(task: TaskView) -> bool:
 
 
 async def _run(batch: "Batch", url: str | None, wait: bool, timeout: float | None) -> None:
-    async with AsyncClient(url, busy_s_max=BUSY_S_MAX) as client:
+    async with AsyncClient(url, busy_s_max=BUSY_S_MAX, waits=batch.waits) as client:
         await batch.run(client, wait, timeout)
 
 
@@ -119,6 +119,13 @@ class Batch:
     sent: set[int] = field(default_factory=set)
     """Their requests have left, whether answered or not."""
     given_up: DrystoneError | None = None
+    told: bool = False
+
+    def waits(self, error: DrystoneError) -> None:
+        """Say once that it is no fault to see nothing happen."""
+        if not self.told:
+            self.told = True
+            note(f"{error} (asking again for {BUSY_S_MAX:.0f} s at most)")
 
     async def run(self, client: AsyncClient, wait: bool, timeout: float | None) -> None:
         """Submit all; wait for their ends where that is asked for."""

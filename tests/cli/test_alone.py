@@ -105,9 +105,12 @@ async def test_what_is_refused_for_all_is_not_asked_for_each() -> None:
 
 
 def test_a_full_backlog_is_ridden_out_for_a_bounded_time() -> None:
-    busy = httpx.Response(429, headers={"Retry-After": "2"})
-    patience = Patience(retries=1, busy_s_max=5.0)
+    request = httpx.Request("POST", "http://127.0.0.1:9/v1/tasks")
+    busy = httpx.Response(429, headers={"Retry-After": "2"}, json=OURS, request=request)
+    told: list[object] = []
+    patience = Patience(retries=1, busy_s_max=5.0, waits=told.append)
     assert [patience.pause_s(busy) for _ in range(3)] == [2.0, 2.0, None]
+    assert len(told) == 1
     away = Patience(retries=1, busy_s_max=5.0)
     assert [away.pause_s(None), away.pause_s(None)] == [0.25, None]
     assert Patience(retries=1, busy_s_max=5.0).pause_s(httpx.Response(200)) is None
