@@ -11,8 +11,8 @@ from domain.misfit import given
 from drystone.cli.exits import Exit
 from drystone.cli.output import fail
 
-CpuOption = Annotated[str | None, typer.Option("--cpu", help="Cores: 2, 500m.")]
-MemoryOption = Annotated[str | None, typer.Option("--memory", "-m", help="1Gi, 512Mi.")]
+CpuOption = Annotated[str | None, typer.Option("--cpu", help="Cores: 2, 500m; else 1.")]
+MemoryOption = Annotated[str | None, typer.Option("--memory", "-m", help="1Gi, 256Mi; else 512Mi.")]
 GpuOption = Annotated[int | None, typer.Option("--gpu", help="Whole devices.")]
 DiskOption = Annotated[str | None, typer.Option("--disk", help="10Gi.")]
 EnvOption = Annotated[
@@ -20,10 +20,12 @@ EnvOption = Annotated[
 ]
 PriorityOption = Annotated[
     str | None,
-    typer.Option("--priority", "-p", help="CRITICAL, HIGH, NORMAL, LOW or PREEMPTIBLE."),
+    typer.Option(
+        "--priority", "-p", help="CRITICAL, HIGH, NORMAL (if left out), LOW, PREEMPTIBLE."
+    ),
 ]
 RetriesOption = Annotated[
-    int | None, typer.Option("--retries", help="How often a failure is tried again.")
+    int | None, typer.Option("--retries", help="How often a failure is tried again; else 0.")
 ]
 TimeoutOption = Annotated[
     int | None, typer.Option("--timeout", help="Seconds one attempt may run.")
@@ -32,7 +34,7 @@ QueueTimeoutOption = Annotated[
     int | None, typer.Option("--queue-timeout", help="Seconds it may wait for a machine.")
 ]
 GraceOption = Annotated[
-    int | None, typer.Option("--grace", help="Seconds between the stop signal and the kill.")
+    int | None, typer.Option("--grace", help="Seconds between stop signal and kill; else 30.")
 ]
 ZoneOption = Annotated[list[str] | None, typer.Option("--zone", help="Only in this zone.")]
 ClusterOption = Annotated[list[str] | None, typer.Option("--cluster", help="Only there.")]
@@ -47,7 +49,7 @@ IdOption = Annotated[
 ]
 OnLossOption = Annotated[
     str | None,
-    typer.Option("--on-loss", help="replace_after_fence, wait or replace_at_once."),
+    typer.Option("--on-loss", help="replace_after_fence (if left out), wait, replace_at_once."),
 ]
 FolderOption = Annotated[
     str | None,

@@ -24,37 +24,42 @@ OVER_TRIES_MAX = 3
 class Copying(threading.Thread):
     """One stream being copied. A daemon: Ctrl-C does not wait for it."""
 
-    def __init__(self, copy: Callable[[], None]) -> None:
+    def __init__(self, copy: Callable[[], None], left: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self._copy = copy
+        self._copy, self._left = copy, left
         self.error: DrystoneError | BrokenPipeError | None = None
 
     def run(self) -> None:
         """Keeps what it fails of."""
         try:
             self._copy()
-        except (DrystoneError, BrokenPipeError) as error:
+        except DrystoneError as error:
             self.error = error
+        except BrokenPipeError as error:
+            self.error = error
+            self._left()
 
 
 @dataclass
 class Follower:
-    """The streams of one task. `tell` hears of new attempts, `warn` of what is missing."""
+    """The streams of one task. `tell` hears of new attempts, `warn` of what is missing, and `left`
+    is called when nobody reads any more."""
 
     client: Client
     team: str
     task_id: str
     tell: Callable[[str], None]
     warn: Callable[[str], None]
+    left: Callable[[], None] = lambda: None
     _told: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, stream: str, out: BinaryIO, attempt: int | None = None) -> Copying:
         """Begin to copy a stream of this attempt, or of all."""
         if attempt is None:
-            made = Copying(lambda: self.copy(stream, out))
+            made = Copying(lambda: self.copy(stream, out), self.left)
         else:
-            made = Copying(lambda: self.copy_attempt(stream, attempt, out))
+            made = Copying(lambda: self.copy_attempt(stream, attempt, out), self.left)
         made.start()
         return made
 

@@ -56,7 +56,12 @@ def run(
     tolerate: asked.TolerateOption = None,
     workdir: asked.FolderOption = None,
     on_loss: asked.OnLossOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the task's output.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Print its name, and leave it to itself.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only the task's output, and errors.")
+    ] = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -89,6 +94,10 @@ def run(
         retries=retries,
     )
     with asking(url) as client:
+        if detach:
+            view = client.submit(task.body())
+            print_json(view) if as_json else print(view.key)
+            return
         raise typer.Exit(_Run(client, quiet or as_json, as_json).execute(task.body()))
 
 
@@ -143,8 +152,14 @@ class _Run:
         return view
 
     def _readers(self, view: TaskView) -> list[Copying]:
-        # A reader of ours that has left wants no more; the task goes on.
-        follower = Follower(self._client, view.team, view.id, tell=self._note, warn=self._say)
+        follower = Follower(
+            self._client,
+            view.team,
+            view.id,
+            tell=self._note,
+            warn=self._say,
+            left=lambda: self._left(view),
+        )
         streams = (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer))
         return [follower.start(stream, out) for stream, out in streams]
 
@@ -156,6 +171,12 @@ class _Run:
         if why and why != said:
             self._note(why)
         return why or said
+
+    def _left(self, view: TaskView) -> None:
+        """As a local command would end here; but a task is more than its output."""
+        self._say(f"nobody reads its output any more: {view.key} goes on without this command")
+        # Not by way of the interpreter's end, which would write to the closed pipe once more.
+        os._exit(128 + signal.SIGPIPE)
 
     def _interrupted(self, view: TaskView, number: int) -> None:
         if self._signal is not None:

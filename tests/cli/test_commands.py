@@ -262,6 +262,29 @@ def test_ctrl_c_cancels_what_run_has_submitted(up: Up) -> None:
     assert view["phase"] == "CANCELLED"
 
 
+def test_a_reader_that_leaves_ends_the_command_and_not_the_task(up: Up) -> None:
+    name = fresh()
+    command = [*DRYSTONE, "run", *SMALL, "--grace", "0", "--id", name, "--", "yes"]
+    with subprocess.Popen(
+        command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "y\n"
+        process.stdout.close()
+        assert process.wait(COMMAND_S_MAX) == 141
+        assert f"default/{name} goes on" in process.stderr.read()
+    assert "told to end" in up.call("tasks", "cancel", name).stdout
+
+
+def test_a_detached_task_is_named_and_left_to_itself(up: Up) -> None:
+    done = up.call("run", "--detach", *SMALL, "--", "sh", "-c", "echo later")
+    key = done.stdout.strip()
+    assert (done.returncode, key.startswith("default/t-")) == (0, True), done
+    followed = up.call("tasks", "logs", "--follow", key)
+    assert (followed.returncode, followed.stdout) == (0, "later\n")
+
+
 def test_completion_is_offered(up: Up) -> None:
     asked = {"_DRYSTONE_COMPLETE": "complete_bash", "COMP_WORDS": "drystone ta", "COMP_CWORD": "1"}
     beside = Path(sys.executable).parent / "drystone"
