@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.demand import Batch, Rule
-from placement.devices import WHOLE_MILLI
+from placement.devices import DEVICES_MAX, WHOLE_MILLI
 from placement.hands import Hands, Scores
 from placement.index import MachineIndex
-from placement.room import CPU, GPU, MEMORY, Column
+from placement.room import CPU, GPU, MEMORY, Column, Slots
 
 Parts = npt.NDArray[np.float32]
 
@@ -23,25 +23,30 @@ TYPICAL_PART = 0.95
 TYPICAL_MAX = 128
 """The commonest shapes are typical: those that make up so large a part, and at most so many."""
 LOST_MAX = 8.0 * WHOLE_MILLI
-_NO_DEVICE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """The typical tasks that ask for GPUs, sorted by what they ask of devices: a class each."""
+    """The typical tasks that ask for GPUs.
+
+    Idle thousandths x of one device serve every task that asks for a share of at most x; f devices
+    that nobody uses serve every task that asks for at most f whole ones. So the demand is kept as
+    sums up to a size, and what idle GPU time is worth is a look into them.
+    """
 
     tasks: int
     """Tasks it was made of."""
     cpu: Column
     memory: Column
-    weight: Parts
-    """(classes, typical tasks): how often each comes, in the row of its class."""
-    share: Column
-    """By class, the thousandths asked of one device; 0 in a class of whole devices."""
-    whole: Column
-    """By class, the devices asked for whole; 0 in a class of shares."""
     rule: tuple[Rule, ...]
     """By typical task."""
+    up_to: Parts
+    """(sizes, typical tasks): how often each comes, where it asks for no more than the size: first
+    the sizes of shares, then those of whole devices, each from nothing up."""
+    by_share: npt.NDArray[np.intp]
+    """By idle thousandths of a device, the row of `up_to`."""
+    by_devices: npt.NDArray[np.intp]
+    """By the number of devices that nobody uses, the row of `up_to`."""
 
     @classmethod
     def of(cls, batch: Batch) -> "Mix":
@@ -50,19 +55,25 @@ class Mix:
         order = np.argsort(-number, kind="stable")
         before = np.cumsum(number[order]) - number[order]
         common = order[before < TYPICAL_PART * len(batch)][:TYPICAL_MAX]
-        needs = batch.ask[GPU, common] * WHOLE_MILLI + batch.gpu_milli[common]
-        some = common[needs > 0]
-        classes, row = np.unique(needs[needs > 0], return_inverse=True)
-        weight = np.zeros((len(classes), len(some)), dtype=np.float32)
-        weight[row, np.arange(len(some))] = number[some] / max(len(batch), 1)
+        some = common[batch.ask[GPU, common] * WHOLE_MILLI + batch.gpu_milli[common] > 0]
+        weight = (number[some] / max(len(batch), 1)).astype(np.float32)
+        share, whole = batch.gpu_milli[some], batch.ask[GPU, some]
+        shares, devices = np.unique(share[share > 0]), np.unique(whole[whole > 0])
+        sizes_of_shares, sizes_of_devices = np.append(0, shares), np.append(0, devices)
         return cls(
             tasks=len(batch),
             cpu=batch.ask[CPU, some],
             memory=batch.ask[MEMORY, some],
-            weight=weight,
-            share=np.where(classes < WHOLE_MILLI, classes, 0).astype(np.int32),
-            whole=(classes // WHOLE_MILLI).astype(np.int32),
             rule=tuple(batch.rules[at] for at in batch.rule[some].tolist()),
+            up_to=np.vstack(
+                [
+                    weight * (share > 0) * (share <= sizes_of_shares[:, np.newaxis]),
+                    weight * (whole > 0) * (whole <= sizes_of_devices[:, np.newaxis]),
+                ]
+            ),
+            by_share=np.searchsorted(shares, np.arange(WHOLE_MILLI + 1), side="right"),
+            by_devices=len(sizes_of_shares)
+            + np.searchsorted(devices, np.arange(DEVICES_MAX + 1), side="right"),
         )
 
 
@@ -75,50 +86,6 @@ def latest_mix(index: MachineIndex, batch: Batch) -> Mix:
     return known
 
 
-@dataclass(slots=True)
-class _Idle:
-    """Some columns of a round as (k, b) tables."""
-
-    free: Parts
-    """(devices, k, b): thousandths."""
-    full: Parts
-    """(k, b): devices that nobody uses."""
-    weight: Parts
-    """(classes, k, b): how often tasks of a class come that have the cpu and memory for it, after
-    the round's own task has taken its own."""
-
-
-def keeping(hands: Hands, mix: Mix) -> tuple[Scores, npt.NDArray[np.int8]]:
-    """By place, what becomes a fragment (in thousandths of a device, expected over the mix) when
-    the task goes there, and the device that it should have a share of (-1: no share)."""
-    index = hands.index
-    share = hands.batch.gpu_milli[hands.codes]
-    lost = np.zeros((hands.k, len(hands.codes)), dtype=np.float32)
-    device = np.full(lost.shape, _NO_DEVICE, dtype=np.int8)
-    if not len(mix.share):
-        return lost, device
-    slots = hands.all_slots()
-    for columns in (np.flatnonzero(share > 0), np.flatnonzero(share == 0)):
-        if not len(columns):
-            continue
-        codes, some = hands.codes[columns], slots[:, columns]
-        ask = hands.batch.ask[:, codes]
-        free = index.room.devices.free[:, some].astype(np.float32)
-        full = (free == WHOLE_MILLI).sum(axis=0, dtype=np.float32)
-        now = _weights(index, mix, some, np.zeros_like(ask))
-        after = _weights(index, mix, some, ask)
-        usable = _usable(mix, free, full)
-        starved = ((now - after) * usable).sum(axis=0)
-        idle = _Idle(free, full, after)
-        if share[columns[0]]:
-            broken, at = _by_share(mix, idle, share[columns].astype(np.float32))
-            device[:, columns] = at
-        else:
-            broken = _by_devices(mix, idle, ask[GPU].astype(np.float32))
-        lost[:, columns] = starved + broken
-    return lost, device
-
-
 def gradient(hands: Hands) -> Scores:
     """1 where nothing becomes a fragment; chooses the device of a share on the way."""
     assert isinstance(hands.mix, Mix), "machines with GPUs are dealt with a mix"
@@ -127,66 +94,63 @@ def gradient(hands: Hands) -> Scores:
     return score
 
 
-def _weights(index: MachineIndex, mix: Mix, slots: npt.NDArray[np.intp], taken: Column) -> Parts:
-    """(classes, k, b): how often tasks come that have the cpu and memory there, less `taken`."""
-    cpu = index.free[CPU].take(slots) - taken[CPU]
-    memory = index.free[MEMORY].take(slots) - taken[MEMORY]
-    can = cpu >= mix.cpu[:, np.newaxis, np.newaxis]
-    can &= memory >= mix.memory[:, np.newaxis, np.newaxis]
-    for rule in set(mix.rule):
-        shift = index.rules.shift(index, rule)
-        suits = (index.rules.bars.take(slots) << np.int32(shift)) >= 0
-        if not suits.all():
-            can[[at for at, one in enumerate(mix.rule) if one == rule]] &= suits
-    flat = can.reshape(len(can), -1).astype(np.float32)
-    weights: Parts = (mix.weight @ flat).reshape(-1, *slots.shape)
-    return weights
+def keeping(hands: Hands, mix: Mix) -> tuple[Scores, npt.NDArray[np.int8]]:
+    """By place, what becomes a fragment (in thousandths of a device, expected over the mix) when
+    the task goes there, and the device that it should have a share of."""
+    room = hands.index.room
+    slots = hands.all_slots()
+    ask, share = hands.batch.ask[:, hands.codes], hands.batch.gpu_milli[hands.codes]
+    free = room.devices.free.take(slots, axis=1).astype(np.int32)
+    full = (free == WHOLE_MILLI).sum(axis=0, dtype=np.int32)
+    now = _Worth(hands.index, mix, slots, np.zeros_like(ask))
+    after = _Worth(hands.index, mix, slots, ask)
+    # What the cpu and memory taken starve, and what the devices taken were worth beyond that.
+    lost = now.of_shares(free).sum(axis=0) + now.of_devices(full)
+    lost -= after.of_shares(free).sum(axis=0) + after.of_devices(full)
+    device = np.zeros(lost.shape, dtype=np.int8)
+    count = ask[GPU]
+    if count.any():
+        lost += count * after.of_shares(np.full_like(full, WHOLE_MILLI))
+        lost += after.of_devices(full) - after.of_devices(full - count)
+    if share.any():
+        left = free - share
+        broken = after.of_shares(free) - after.of_shares(left)
+        broken += (free == WHOLE_MILLI) * (after.of_devices(full) - after.of_devices(full - 1))
+        # A thousandth of what is left decides between devices that are equal otherwise.
+        key = broken + left * np.float32(1e-3)
+        key[left < 0] = np.inf
+        device = key.argmin(axis=0).astype(np.int8)
+        least = np.take_along_axis(broken, device[np.newaxis].astype(np.intp), axis=0)[0]
+        lost += np.where(share > 0, least, np.float32(0.0))
+    return lost, device
 
 
-def _usable(mix: Mix, free: Parts, full: Parts) -> Parts:
-    """(classes, k, b): the idle thousandths that a task of the class could use."""
-    usable = np.empty((len(mix.share), *full.shape), dtype=np.float32)
-    for row, (share, whole) in enumerate(zip(mix.share.tolist(), mix.whole.tolist(), strict=True)):
-        if share:
-            usable[row] = np.where(free >= share, free, np.float32(0.0)).sum(axis=0)
-        else:
-            usable[row] = np.where(full >= whole, full * WHOLE_MILLI, np.float32(0.0))
-    return usable
+class _Worth:
+    """What idle GPU time is worth in each place, `taken` of cpu and memory being gone."""
 
+    def __init__(self, index: MachineIndex, mix: Mix, slots: Slots, taken: Column) -> None:
+        self._mix = mix
+        self._places = np.arange(slots.size).reshape(slots.shape)
+        cpu = index.free[CPU].take(slots) - taken[CPU]
+        memory = index.free[MEMORY].take(slots) - taken[MEMORY]
+        can = cpu >= mix.cpu[:, np.newaxis, np.newaxis]
+        can &= memory >= mix.memory[:, np.newaxis, np.newaxis]
+        for rule in set(mix.rule):
+            shift = index.rules.shift(index, rule)
+            suits = (index.rules.bars.take(slots) << np.int32(shift)) >= 0
+            if not suits.all():
+                can[[at for at, one in enumerate(mix.rule) if one == rule]] &= suits
+        flat = can.reshape(len(can), slots.size).astype(np.float32)
+        self._up_to = (mix.up_to @ flat).ravel()
 
-def _by_devices(mix: Mix, idle: _Idle, count: Parts) -> Scores:
-    """What whole devices taken make unusable for others, beside themselves."""
-    lost: Scores = np.zeros_like(idle.full)
-    left = idle.full - count
-    for row, (share, whole) in enumerate(zip(mix.share.tolist(), mix.whole.tolist(), strict=True)):
-        if share:
-            gone: Scores = np.broadcast_to(count * np.float32(WHOLE_MILLI), lost.shape)
-        else:
-            gone = WHOLE_MILLI * (
-                np.where(idle.full >= whole, idle.full, np.float32(0.0))
-                - np.where(left >= whole, left, np.float32(0.0))
-            )
-        lost += idle.weight[row] * gone
-    return lost
+    def of_shares(self, idle: npt.NDArray[np.int32]) -> Parts:
+        """Of idle thousandths of a device, for tasks that ask for a share."""
+        rows = self._mix.by_share[np.maximum(idle, 0)]
+        worth: Parts = self._up_to[rows * self._places.size + self._places]
+        return idle * worth
 
-
-def _by_share(mix: Mix, idle: _Idle, milli: Parts) -> tuple[Scores, npt.NDArray[np.int8]]:
-    """The same of a share, on the device where it is least; of equal ones the fullest device."""
-    before, after = idle.free, idle.free - milli
-    lost = np.zeros_like(before)
-    whole = before == WHOLE_MILLI
-    fewer = idle.full - np.float32(1.0)
-    for row, (share, count) in enumerate(zip(mix.share.tolist(), mix.whole.tolist(), strict=True)):
-        if share:
-            gone = np.where(before >= share, before, np.float32(0.0))
-            gone -= np.where(after >= share, after, np.float32(0.0))
-        else:
-            one_less = np.where(idle.full >= count, idle.full, np.float32(0.0))
-            one_less -= np.where(fewer >= count, fewer, np.float32(0.0))
-            gone = np.where(whole, WHOLE_MILLI * one_less, np.float32(0.0))
-        lost += idle.weight[row] * gone
-    # A thousandth of what is left decides between equals.
-    key = lost + after * np.float32(1e-3)
-    key[after < 0] = np.inf
-    at = key.argmin(axis=0)
-    return np.take_along_axis(lost, at[np.newaxis], axis=0)[0], at.astype(np.int8)
+    def of_devices(self, count: npt.NDArray[np.int32]) -> Parts:
+        """Of so many devices that nobody uses, for tasks that ask for whole ones."""
+        rows = self._mix.by_devices[np.maximum(count, 0)]
+        worth: Parts = self._up_to[rows * self._places.size + self._places]
+        return np.float32(WHOLE_MILLI) * count * worth

@@ -3,7 +3,7 @@
 A cache of the ledger: it decides nothing, and every machine given to it is a state, never a change.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -82,20 +82,27 @@ class MachineIndex:
 
     def refresh(self, changes: Fleet) -> None:
         """Take over machines that changed, and which clusters may be given new work."""
-        closed = frozenset(name for name, opened in changes.clusters.items() if not opened)
-        if closed != self._closed:
-            self._closed = closed
-            self._settled_anew()
+        self.open_clusters(changes.clusters)
         self.upsert(changes.machines)
 
     def replace(self, everything: Fleet) -> None:
-        """The full compare: what the fleet does not have is gone. An index whose machines have come
-        and gone is laid out anew, so that the past of its slots decides nothing."""
+        """The full compare: what the fleet does not have is gone."""
+        self.keep_only({(one.cluster, one.name) for one in everything.machines})
+        self.refresh(everything)
+
+    def open_clusters(self, usable: Mapping[str, bool]) -> None:
+        """Every cluster: True while it may be given new work."""
+        closed = frozenset(name for name, opened in usable.items() if not opened)
+        if closed != self._closed:
+            self._closed = closed
+            self._settled_anew()
+
+    def keep_only(self, kept: Collection[tuple[str, str]]) -> None:
+        """Forget the machines not named, by cluster and name. An index whose machines have come and
+        gone is laid out anew, so that the past of its slots decides nothing."""
         if self._untidy:
             self._empty()
-        kept = {(one.cluster, one.name) for one in everything.machines}
-        self.remove([MachineId(*gone) for gone in self._slot_of.keys() - kept])
-        self.refresh(everything)
+        self.remove([MachineId(*gone) for gone in self._slot_of.keys() - set(kept)])
 
     def upsert(self, machines: Iterable[MachineStanding]) -> None:
         """Put each state in the place of whatever was known of that machine."""

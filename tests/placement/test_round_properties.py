@@ -36,7 +36,7 @@ def run(world: World, policy: str, seed: int) -> RoundResult:
     return place(index_of(world), world.pending, POLICIES[policy], seed, cooling=world.cooling)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(worlds(), POLICY_NAMES, SEEDS)
 def test_one_task_gets_the_best_of_all_machines(world: World, policy: str, seed: int) -> None:
     index, machines = index_of(world), oracle.machines_of(world.fleet)
