@@ -14,11 +14,15 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
+from temporalio.service import RPCError, RPCStatusCode
 
 from domain.audit import AUDIT_SCHEDULE, AUDIT_WORKFLOW_ID
 from domain.ids import WORKFLOW_QUEUE
 from runtime.settings import Settings
+from runtime.telemetry import logger
 from workflows.audit import AuditWorkflow
+
+_NOT_OURS_TO_MAKE = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED)
 
 
 def audit_schedule(settings: Settings) -> Schedule:
@@ -44,13 +48,21 @@ async def keep_audit_schedule(client: Client, settings: Settings) -> None:
 
     A schedule that an operator has paused stays paused.
     """
-    wanted = audit_schedule(settings)
+    try:
+        await _keep(client, audit_schedule(settings))
+    except RPCError as error:
+        if error.status not in _NOT_OURS_TO_MAKE:
+            raise
+        # Work goes on without audits, until somebody who may makes the schedule.
+        logger().error("no schedule of audits", schedule=AUDIT_SCHEDULE, error=error.message)
+
+
+async def _keep(client: Client, wanted: Schedule) -> None:
     try:
         await client.create_schedule(AUDIT_SCHEDULE, wanted, trigger_immediately=True)
     except ScheduleAlreadyRunningError:
-        await client.get_schedule_handle(AUDIT_SCHEDULE).update(
-            lambda found: _updated(found, wanted)
-        )
+        handle = client.get_schedule_handle(AUDIT_SCHEDULE)
+        await handle.update(lambda found: _updated(found, wanted))
 
 
 def _updated(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | None:

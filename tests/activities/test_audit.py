@@ -1,10 +1,14 @@
 """An audit on a real server: begun by its schedule, or by hand; with an agent and a real ledger."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 from sqlalchemy import text
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+from temporalio.testing import WorkflowEnvironment
 
 from domain.attempt import Ending, EndKind, Phase, StopCause
 from domain.audit import AUDIT_SCHEDULE, AuditReport, Concluded, Fault
@@ -140,6 +144,8 @@ async def test_a_worker_makes_the_schedule_once_and_brings_its_interval_up_to_da
     plant: Plant,
 ) -> None:
     client: Client = plant.client
+    with suppress(RPCError):  # Another test's worker may have made it.
+        await client.get_schedule_handle(AUDIT_SCHEDULE).delete()
     try:
         await keep_audit_schedule(client, plant.settings)
         await eventually(lambda: told(plant).ended_at is not None, "the first audit, at once")
@@ -152,3 +158,9 @@ async def test_a_worker_makes_the_schedule_once_and_brings_its_interval_up_to_da
         assert described.info.num_actions == 1
     finally:
         await client.get_schedule_handle(AUDIT_SCHEDULE).delete()
+
+
+async def test_a_server_without_schedules_keeps_no_worker_from_working(
+    time_skipping_env: WorkflowEnvironment, tmp_path: Path
+) -> None:
+    await keep_audit_schedule(time_skipping_env.client, Settings(data_dir=tmp_path))
