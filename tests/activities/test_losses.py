@@ -10,8 +10,8 @@ import pytest_asyncio
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
-from domain.attempt import Outcome, Phase
-from domain.protocol import ConfirmLost
+from domain.attempt import Outcome, Phase, StopCause
+from domain.protocol import ConfirmLost, MachineState, StopOrder
 from domain.reasons import Reason
 from domain.supervision import Reach
 from runtime.temporal import plugin
@@ -125,3 +125,23 @@ async def test_a_task_that_waits_is_replaced_only_when_somebody_vouches(hasty: P
             await first.tell(ConfirmLost(by="ann", at=datetime.now(UTC)))
             outcome = await handle.result()
     assert outcome.number == 2
+
+
+async def test_a_word_about_a_machine_replaces_its_work_under_an_agent_that_lives(
+    plant: Plant,
+) -> None:
+    """Its agent has no grant to come: it hears of the closed number by a stop order."""
+    async with plant.agent(decide=lambda _offer: None) as first:
+        handle = await plant.submit(on_loss="wait")
+        await eventually(in_phase(plant, handle, Phase.RUNNING), "running")
+        async with plant.agent() as second:
+            await first.heartbeat(states=(MachineState(machine="m1", reachable=False),))
+            await first.tell(ConfirmLost(machine="m1", by="ann", at=datetime.now(UTC)))
+            outcome = await handle.result()
+            assert (outcome.number, second.ran) == (2, [f"{key_of(handle)}#2"])
+            await eventually(lambda: not first.live, "the first is told to stop")
+            stops = [(o.number, o.cause) for o in first.orders if isinstance(o, StopOrder)]
+            assert stops == [(1, StopCause.SUPERSEDED)]
+        assert reach(plant, first) is Reach.REACHABLE
+    assert nothing_is_held(plant)
+    adds_up(plant)
