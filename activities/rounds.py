@@ -17,8 +17,8 @@ from domain.verdict import Verdict
 from placement.round import RoundResult
 from store.bell import bell_idle
 from store.claims import PROPOSALS_PER_TRANSACTION_MAX, claim
+from store.columns import changed_columns, fleet_columns
 from store.cooldowns import cooling
-from store.fleet import fleet, fleet_changes
 from store.session import reading
 from store.verdicts import record_verdicts
 from store.waiting import ShapeSpecs, expired, next_due, pending
@@ -173,11 +173,11 @@ class PartitionRounds:
     def _refresh(self, connection: Connection, now: datetime) -> None:
         whole = self.compared_at is None or now - self.compared_at >= self.compare_every
         if whole:
-            now_there = fleet(connection)
+            now_there = fleet_columns(connection)
             self.index.replace(now_there)
             self.compared_at = now
         else:
-            now_there = fleet_changes(connection, self.revision)
+            now_there = changed_columns(connection, self.revision)
             self.index.refresh(now_there)
         self.revision = now_there.revision
 

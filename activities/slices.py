@@ -7,14 +7,17 @@ has run out of it. Nothing is forbidden: the ledger decides, and whoever loses w
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import TypeVar
 
-from domain.fleet import Fleet, MachineStanding, PendingTask
+from domain.fleet import MachineColumns, PendingTask
 from domain.task import TaskSpec
 from domain.verdict import Verdict
 from placement.index import MachineId, MachineIndex
 from placement.policy import DEFAULT_POLICY
 from placement.round import RoundResult, place
+from store.columns import FleetColumns
+
+T = TypeVar("T")
 
 
 class FleetSlices:
@@ -26,23 +29,18 @@ class FleetSlices:
         self._mine = MachineIndex()
         self._others = MachineIndex() if partitions > 1 else None
 
-    def replace(self, everything: Fleet) -> None:
+    def replace(self, everything: FleetColumns) -> None:
         """The full compare: what the fleet does not have is gone."""
-        if self._others is None:
-            self._mine.replace(everything)
-            return
-        mine, others = self._parted(everything)
-        self._mine.replace(mine)
-        self._others.replace(others)
+        for index, machines in self._parts(everything.machines):
+            index.keep_only(set(zip(machines.cluster, machines.name, strict=True)))
+        self.refresh(everything)
 
-    def refresh(self, changes: Fleet) -> None:
+    def refresh(self, changes: FleetColumns) -> None:
         """Take over machines that changed, and which clusters may be given new work."""
-        if self._others is None:
-            self._mine.refresh(changes)
-            return
-        mine, others = self._parted(changes)
-        self._mine.refresh(mine)
-        self._others.refresh(others)
+        for index, machines in self._parts(changes.machines):
+            index.open_clusters(changes.clusters)
+            if machines.name:
+                index.upsert_columns(machines)
 
     def place(
         self,
@@ -67,15 +65,45 @@ class FleetSlices:
         index = self._mine if self._others is None or self._is_mine(machine) else self._others
         index.release(MachineId(cluster, machine), spec)
 
-    def _parted(self, fleet: Fleet) -> tuple[Fleet, Fleet]:
-        mine: list[MachineStanding] = []
-        others: list[MachineStanding] = []
-        for one in fleet.machines:
-            (mine if self._is_mine(one.name) else others).append(one)
-        return replace(fleet, machines=tuple(mine)), replace(fleet, machines=tuple(others))
+    def _parts(self, machines: MachineColumns) -> list[tuple[MachineIndex, MachineColumns]]:
+        """Each index with the machines that are for it."""
+        if self._others is None:
+            return [(self._mine, machines)]
+        mine: list[int] = []
+        others: list[int] = []
+        for at, name in enumerate(machines.name):
+            (mine if self._is_mine(name) else others).append(at)
+        return [(self._mine, _rows(machines, mine)), (self._others, _rows(machines, others))]
 
     def _is_mine(self, machine: str) -> bool:
         return zlib.crc32(machine.encode()) % self._partitions == self._partition
+
+
+def _rows(columns: MachineColumns, chosen: list[int]) -> MachineColumns:
+    """Some of the machines, in this order."""
+    places = {at: place for place, at in enumerate(chosen)}
+
+    def some(column: Sequence[T]) -> list[T]:
+        return [column[at] for at in chosen]
+
+    def few(column: Mapping[int, T]) -> dict[int, T]:
+        return {places[at]: value for at, value in column.items() if at in places}
+
+    return MachineColumns(
+        cluster=some(columns.cluster),
+        name=some(columns.name),
+        zone=some(columns.zone),
+        rack=some(columns.rack),
+        marking=some(columns.marking),
+        markings=columns.markings,
+        capacity=[some(column) for column in columns.capacity],
+        used=[some(column) for column in columns.used],
+        cordoned=some(columns.cordoned),
+        reachable=some(columns.reachable),
+        extras=few(columns.extras),
+        beside=few(columns.beside),
+        gpu_free_milli=few(columns.gpu_free_milli),
+    )
 
 
 def _together(mine: Verdict, others: Verdict) -> Verdict:

@@ -1,16 +1,22 @@
-"""Every machine as columns: the fast way from the ledger into a placement index.
+"""Machines as columns, all or those that changed: the fast way into a placement index.
 
-Equal to `store.fleet.fleet` machine by machine; no object is made for any of them.
+Equal to `store.fleet` machine by machine; no object is made for any of them.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
 from domain.fleet import Beside, MachineColumns
 from domain.resources import COLUMNS
-from store.fleet import besides
+from store.dialects import reading_mark
+from store.fleet import besides, clusters_usable
 from store.mapping import read_extra, read_labels, read_taints
+from store.prepared import Prepared
+from store.tables import MACHINE
 
 _NAMES = (
     *("place", "cluster", "name", "zone", "rack", "labels", "taints"),
@@ -18,17 +24,43 @@ _NAMES = (
     *(f"cap_{name}" for name in COLUMNS),
     *(f"used_{name}" for name in COLUMNS),
 )
-_ALL = f"SELECT {', '.join(_NAMES)} FROM machine"  # noqa: S608 - our own names
+_SELECT = select(*(MACHINE.c[name] for name in _NAMES))
+_ALL = Prepared(_SELECT)
+_CHANGED = Prepared(_SELECT.where(MACHINE.c.revision >= bindparam("since")))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetColumns:
+    """All machines, or those that changed since a revision; clusters are always complete."""
+
+    machines: MachineColumns
+    clusters: Mapping[str, bool]
+    """Every cluster: True while it may be given new work."""
+    revision: int
+    """Pass it to the next read of changes."""
+
+
+def fleet_columns(connection: Connection) -> FleetColumns:
+    """Every machine."""
+    mark = reading_mark(connection)  # Before the rows: a change in between is then read twice.
+    return FleetColumns(machine_columns(connection), clusters_usable(connection), mark)
+
+
+def changed_columns(connection: Connection, since: int) -> FleetColumns:
+    """The machines that may have changed since a read that answered with this revision."""
+    mark = reading_mark(connection)
+    rows = _CHANGED.tuples(connection, {"since": since})
+    places = [row[0] for row in rows]
+    columns = _columns(rows, besides(connection, places))
+    return FleetColumns(columns, clusters_usable(connection), mark)
 
 
 def machine_columns(connection: Connection) -> MachineColumns:
     """Every machine of the ledger."""
-    cursor = connection.connection.cursor()
-    try:
-        cursor.execute(_ALL)
-        rows = cursor.fetchall()
-    finally:
-        cursor.close()
+    return _columns(_ALL.tuples(connection), besides(connection))
+
+
+def _columns(rows: Sequence[Any], beside: Sequence[tuple[str, Beside]]) -> MachineColumns:
     told = dict(zip(_NAMES, zip(*rows, strict=True) if rows else [()] * len(_NAMES), strict=True))
     pairs = list(zip(told["labels"], told["taints"], strict=True))
     codes = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
@@ -45,14 +77,16 @@ def machine_columns(connection: Connection) -> MachineColumns:
         cordoned=told["cordoned"],
         reachable=told["reachable"],
         extras={at: (read_extra(c), read_extra(u)) for at, (c, u) in extras if c or u},
-        beside=_beside(connection, told["place"]),
+        beside=_by_row(told["place"], beside),
     )
 
 
-def _beside(connection: Connection, places: tuple[str, ...]) -> dict[int, tuple[Beside, ...]]:
-    there: dict[str, list[Beside]] = defaultdict(list)
-    for place, beside in besides(connection):
-        there[place].append(beside)
-    if not there:
+def _by_row(
+    places: Sequence[str], beside: Sequence[tuple[str, Beside]]
+) -> dict[int, tuple[Beside, ...]]:
+    if not beside:
         return {}
+    there: dict[str, list[Beside]] = defaultdict(list)
+    for place, one in beside:
+        there[place].append(one)
     return {at: tuple(there[place]) for at, place in enumerate(places) if place in there}

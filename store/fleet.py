@@ -52,20 +52,27 @@ def fleet_changes(connection: Connection, since: int) -> Fleet:
     """The machines that may have changed since a read that answered with this revision."""
     mark = reading_mark(connection)
     rows = _CHANGED.rows(connection, {"since": since})
-    places = [row.place for row in rows]
-    beside: list[Any] = []
-    for first in range(0, len(places), PLACES_PER_STATEMENT_MAX):
-        some = places[first : first + PLACES_PER_STATEMENT_MAX]
-        beside += _BESIDE_AT.rows(connection, {KEYS: some})
-    return _fleet(connection, rows, beside, mark)
+    return _fleet(connection, rows, _beside(connection, [row.place for row in rows]), mark)
 
 
-def besides(connection: Connection) -> list[tuple[str, Beside]]:
-    """By the machine's place, what rules between tasks look at there."""
+def besides(
+    connection: Connection, places: Sequence[str] | None = None
+) -> list[tuple[str, Beside]]:
+    """By the machine's place, what rules between tasks look at there; everywhere without places."""
     return [
         (row.place, Beside(*_neighbour(row.neighbour), row.count))
-        for row in _BESIDE_ALL.rows(connection)
+        for row in _beside(connection, places)
     ]
+
+
+def _beside(connection: Connection, places: Sequence[str] | None) -> list[Any]:
+    if places is None:
+        return _BESIDE_ALL.rows(connection)
+    found: list[Any] = []
+    for first in range(0, len(places), PLACES_PER_STATEMENT_MAX):
+        some = places[first : first + PLACES_PER_STATEMENT_MAX]
+        found += _BESIDE_AT.rows(connection, {KEYS: some})
+    return found
 
 
 def clusters_usable(connection: Connection) -> dict[str, bool]:

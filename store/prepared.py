@@ -83,6 +83,13 @@ class Prepared:
         cursor.close()
         return found
 
+    def tuples(self, connection: Connection, params: Params | None = None) -> list[Any]:
+        """Every row as the driver has it: for many rows that are taken apart at once."""
+        cursor = self._execute(connection, self._for(connection), params or {})
+        found: list[Any] = cursor.fetchall()
+        cursor.close()
+        return found
+
     def scalar(self, connection: Connection, params: Params | None = None) -> Any:
         """The first column of the first row; None without one."""
         compiled = self._for(connection)

@@ -1,14 +1,16 @@
 """Machines as agents report them and as placement loads them."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 from sqlalchemy import Engine
 
 from domain.constraint import Taint
-from domain.fleet import Beside, Fleet, MachineStanding, Proposal
+from domain.fleet import Beside, Fleet, MachineColumns, MachineStanding, Proposal, Vector
 from store.claims import claim
 from store.classes import machine_classes
 from store.clusters import confirm_lost
+from store.columns import changed_columns, fleet_columns
 from store.fleet import fleet, fleet_changes
 from store.machines import cordon
 from store.overview import machine, machines
@@ -173,3 +175,44 @@ def test_a_reader_of_changes_misses_none_while_writers_race(engine: Engine) -> N
     for writer in writers:
         writer.result()
     assert pieced == {m.name: m for m in world.read(fleet).machines}
+
+
+def singly(columns: MachineColumns) -> dict[str, MachineStanding]:
+    """The machines that columns describe, by name."""
+    machines = {}
+    for at, name in enumerate(columns.name):
+        labels, taints = columns.markings[columns.marking[at]]
+        capacity, used = (tuple(c[at] for c in given) for given in (columns.capacity, columns.used))
+        has, uses = columns.extras.get(at, ({}, {}))
+        machines[name] = MachineStanding(
+            cluster=columns.cluster[at],
+            name=name,
+            zone=columns.zone[at],
+            rack=columns.rack[at],
+            labels=labels,
+            taints=taints,
+            capacity=cast(Vector, capacity),
+            used=cast(Vector, used),
+            cordoned=bool(columns.cordoned[at]),
+            reachable=bool(columns.reachable[at]),
+            capacity_extra=has,
+            used_extra=uses,
+            beside=columns.beside.get(at, ()),
+        )
+    return machines
+
+
+def test_columns_say_the_same_as_machines_one_by_one(world: World) -> None:
+    rules = {"service": "db", "anti_affinity": ["web"]}
+    taint = Taint(key="gpu", value="a")
+    plain, marked = a_machine("m1"), a_machine("m2", labels={"a": "b"}, taints=[taint], zone="z")
+    world.cluster("c1", plain, marked, a_machine("m3", extra={"x": 2}))
+    before = world.read(fleet_columns)
+    assert singly(before.machines) == {m.name: m for m in world.read(fleet).machines}
+    world.running(a_task(constraints=rules, resources={"cpu_milli": 1, "extra": {"x": 1}}), "m3")
+    world.do(cordon, "c1", ["m1"], cordoned=True, by="ann", now=world.now)
+    changes = world.read(changed_columns, before.revision)
+    expected = world.read(fleet_changes, before.revision)
+    assert changes.machines.name
+    assert singly(changes.machines) == {m.name: m for m in expected.machines}
+    assert (changes.clusters, changes.revision) == (expected.clusters, expected.revision)
