@@ -60,6 +60,20 @@ def best_fit(hands: Hands) -> Scores:
     return np.float32(1.0) - load(hands)
 
 
+def balance(hands: Hands) -> Scores:
+    """1 where equal parts of cpu and of the GPUs would be left: what is left of one without the
+    other is stranded. A machine without GPUs counts as one whose GPUs are used up."""
+    room, codes = hands.index.room, hands.codes
+    left: Scores = (hands.of(room.free[CPU]) - hands.batch.ask[CPU, codes]).astype(np.float32)
+    left /= np.maximum(hands.of(room.capacity[CPU]), 1)
+    asked = hands.batch.ask[GPU, codes] * WHOLE_MILLI + hands.batch.gpu_milli[codes]
+    idle = (hands.of(room.devices.left) - asked).astype(np.float32)
+    idle /= np.maximum(hands.of(room.capacity[GPU]), 1) * np.float32(WHOLE_MILLI)
+    left -= idle
+    score: Scores = np.float32(1.0) - np.abs(left, out=left)
+    return score
+
+
 def spread(bad: Table, over: Table) -> Scores:
     """1 where the zone, rack or machine has fewest of the service among those of the hand that can
     take the task, and 1 / (1 + n) where it has n more; `over` counts them."""

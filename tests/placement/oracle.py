@@ -13,7 +13,7 @@ from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
-GPU_PACK = {"gradient": 0.9, "fullness": 0.1}
+GPU_PACK = {"gradient": 0.98, "balance": 0.02}
 """Of machines with GPUs, where the policy is `pack`."""
 WEIGHTS = {
     "pack": {"packing": 0.98, "fullness": 0.02},
@@ -196,6 +196,14 @@ def load(machine: Machine, spec: TaskSpec) -> float:
     return max(level(machine) - takes / sized, 0.0)
 
 
+def balance(machine: Machine, spec: TaskSpec) -> float:
+    """1 where equal parts of cpu and GPUs would be left."""
+    cpu, gpu = machine.row.capacity[0], machine.row.capacity[2]
+    left = (machine.free[0] - spec.resources.cpu_milli) / max(cpu, 1)
+    idle = (max(machine.free[2], 0) - spec.resources.gpu) / max(gpu, 1)
+    return 1.0 - abs(left - idle)
+
+
 def lost_to_fragments(
     machine: Machine, spec: TaskSpec, typical: Sequence[tuple[TaskSpec, frozenset[str]]]
 ) -> float:
@@ -244,4 +252,5 @@ SCORERS = {
     "fullness": lambda m, s: 1.0 - level(m),
     "best_fit": lambda m, s: 1.0 - load(m, s),
     "load": load,
+    "balance": balance,
 }
