@@ -23,7 +23,7 @@ from store.ledger import apply
 from store.rolls import Comparison, agents_agree, compare
 from store.session import reading, transaction
 
-SEEDS = 4
+SEEDS = 2
 SEARCHED = 20
 EVERY_US = 23 * SECOND
 TRAVEL_US = 1 * SECOND
@@ -85,7 +85,7 @@ def test_no_audit_takes_what_is_in_flight_for_an_attempt_without_a_claim():
         assert result.violation is None, f"seed {seed}: {result.violation}"
         assert Fault.RUNS_WITHOUT_CLAIM not in found(world), f"seed {seed}"
         lists += auditor.lists
-    assert lists > 100
+    assert lists > 50
 
 
 def test_an_attempt_whose_claim_was_released_while_it_ran_is_found_and_ended():
