@@ -14,6 +14,7 @@ from domain.claims import LedgerAnswer, LedgerOperation
 from domain.errors import ConflictError, InvalidError
 from domain.ids import task_workflow_id
 from domain.lifecycle import Event, RefusedError, begin, step
+from domain.misfit import told
 from domain.protocol import Cancel, ReRead, TaskMessage, read_task_envelope
 from domain.stages import Done, TaskState
 from domain.task import SubmitTask, TaskSpec, body_digest
@@ -24,7 +25,6 @@ from workflows.ports import LedgerPort
 from workflows.story import task_story
 
 DIGEST_MEMO = "digest"
-ERRORS_SHOWN_MAX = 10
 
 
 TaskEntity = Entity[TaskState, TaskMessage | LedgerAnswer, LedgerOperation]
@@ -139,13 +139,7 @@ def _read_submission(task: Any) -> TaskSpec:
     try:
         return SubmitTask.model_validate(task)
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_context=False, include_input=False)
-        lines = [f"{_place(one['loc'])}: {one['msg']}" for one in wrong[:ERRORS_SHOWN_MAX]]
-        raise _refusal(InvalidError.code, "; ".join(lines)) from None
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in loc) or "the submission"
+        raise _refusal(InvalidError.code, told(error, {"": "the submission"})) from None
 
 
 def _refusal(code: str, message: str) -> ApplicationError:

@@ -197,6 +197,7 @@ TASK = {"team": "blue", "id": "direct", "command": ["/bin/true"]}
         ([[1, 2]], "submission"),
         ([{**TASK, "comand": ["x"]}], "comand"),
         ([{**TASK, "command": []}], "command"),
+        ([{**TASK, "command": "true"}], 'command: must be a list, not "true"'),
         ([{**TASK, "resources": {"cpu": "-1"}}], "resources"),
         ([{**TASK, "resources": {"memory": float("nan")}}], "memory"),
         ([{**TASK, "id": "a/b"}], "id"),
