@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
+from activities.collector import uncollected
 from activities.slices import FleetSlices
 from domain.fleet import ClaimResult, PendingTask
 from domain.reasons import Reason
@@ -96,6 +97,7 @@ class PartitionRounds:
         """Read what waits and what there is; decide."""
         return self.decide(self.load(now), seed)
 
+    @uncollected()
     def load(self, now: datetime) -> Loaded:
         """Bring the index up to date, and read the rows of this round."""
         tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
@@ -107,6 +109,7 @@ class PartitionRounds:
         full = len(tasks) >= tasks_max
         return Loaded(tasks, full, cool, expired=tuple(overdue), read_at=now)
 
+    @uncollected()
     def decide(self, loaded: Loaded, seed: int) -> Solved:
         """Place what was read, and take the room on the index."""
         result = self.index.place(loaded.tasks, seed, loaded.cooling)
@@ -124,10 +127,12 @@ class PartitionRounds:
         """Claim what was decided, write the verdicts; sleep unless `wakes` is None or has moved."""
         return self.conclude(connection, solved, self.claim(connection, solved, now), wakes, now)
 
+    @uncollected()
     def claim(self, connection: Connection, solved: Solved, now: datetime) -> list[ClaimResult]:
         """Claim what was decided."""
         return claim(connection, self.partition, solved.result.placed, now)
 
+    @uncollected()
     def conclude(
         self,
         connection: Connection,

@@ -77,16 +77,15 @@ class ShapeSpecs:
         self._known: dict[tuple[str, str], TaskSpec] = {}
 
     def of(self, connection: Connection, rows: Sequence[Any]) -> dict[tuple[str, str], TaskSpec]:
-        """By team and shape, at least those of these rows."""
+        """By team and shape, at least those of these rows (columns as `_DUE` has them)."""
         missing: dict[tuple[str, str], str] = {}
-        for row in rows:
-            kind = (row.team, row.shape)
-            if kind not in self._known:
-                missing.setdefault(kind, row.key)
+        for key, team, _, _, _, shape in rows:
+            if (team, shape) not in self._known:
+                missing.setdefault((team, shape), key)
         if missing:
             if len(self._known) + len(missing) > SPECS_KEPT_MAX:
                 self._known = {}
-                missing = {(row.team, row.shape): row.key for row in rows}
+                missing = {(team, shape): key for key, team, _, _, _, shape in rows}
             found = _SPECS.rows(connection, {KEYS: sorted(missing.values())})
             bodies = {row.key: row.body for row in found}
             self._known |= {kind: read_spec(bodies[key]) for kind, key in missing.items()}
@@ -110,7 +109,7 @@ def pending(
         asked["without"] = sorted(without)
         rows: Sequence[Any] = connection.execute(_DUE_WITHOUT, asked).all()
     else:
-        rows = _DUE_NOW.rows(connection, asked)
+        rows = _DUE_NOW.tuples(connection, asked)
     known = (specs or ShapeSpecs()).of(connection, rows)
     return [
         PendingTask(key, team, _BANDS[band], instant(at), number, shape, known[team, shape])
