@@ -119,18 +119,23 @@ def test_smaller_sites_can_be_asked_for_and_a_wrong_log_is_named(small_log):
 
 
 @needs(OPENB_DATA)
-def test_the_published_setup_runs_on_an_original_list_every_placement_lawful():
+def test_the_published_setup_runs_on_an_original_list_every_placement_lawful(tmp_path):
+    """A twentieth of the fleet: a whole run takes its time, and is for the benchmark."""
+    machines = tmp_path / "machines.csv"
+    lines = (OPENB_DATA / "nodes.csv").read_text().splitlines()
+    machines.write_text("\n".join([lines[0], *lines[400::20]]) + "\n")
     arguments = [
-        *("--machines", OPENB_DATA / "nodes.csv", "--shuffles", 1, "--json"),
+        *("--machines", machines, "--shuffles", 2, "--json"),
         *("--results", DATA / "fgd-results" / "summary.csv"),
-        OPENB_DATA / "tasks_gpuspec33.csv.gz",
+        OPENB_DATA / "tasks_default.csv.gz",
     ]
     done = CliRunner().invoke(published.app, [str(one) for one in arguments])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)["lists"]["gpuspec33"]
+    found = json.loads(done.stdout)["lists"]["default"]
     assert found["violations"] == 0
-    assert found["published_percent"] == pytest.approx(94.547)
-    assert found["allocated_percent"] > 90, "far below what the default policy reaches"
+    assert found["published_percent"] == pytest.approx(95.391)
+    assert found["by_shuffle"].keys() == {"42", "43"}
+    assert found["allocated_percent"] > 80, "far below what the default policy reaches"
 
 
 @needs(OPENB_DATA)
