@@ -22,8 +22,8 @@ from placement.gradient import latest_mix
 from placement.hands import NO_FIT, Hands, barred, chosen, one_pool
 from placement.index import MachineIndex
 from placement.policy import DEFAULT_POLICY, Policy
-from placement.pools import size, slots_of
-from placement.room import GPU, Slots
+from placement.room import GPU, Column, Slots
+from placement.scarce import Scarce
 from placement.spreads import OVER, SpreadCounts
 
 UNPLACED = -1
@@ -62,11 +62,10 @@ def assign(
     A shape that has failed is not looked at again until some machine has more room than it had.
     """
     work = _Work(index, batch, policy, random.Random(seed), hand)
-    full = np.array([shape in index.full for shape in batch.shapes], dtype=np.bool_)
     for band in _bands(batch):
-        work.serve(band[~full[batch.code[band]]])
+        work.serve(band)
+    work.spreads.remember()
     waiting = np.unique(batch.code[work.slot == UNPLACED]).tolist()
-    index.remember_full(batch.shapes[code] for code in waiting)
     return Assigned(work.slot, work.devices, work.least_hand, tuple(waiting))
 
 
@@ -91,7 +90,7 @@ class _Work:
         self._policy = policy
         self._chance = chance
         self._hand = hand
-        self._spreads = SpreadCounts(index, batch)
+        self.spreads = SpreadCounts(index, batch)
 
     def serve(self, tasks: Tasks) -> None:
         """Everything that fits, of one band."""
@@ -103,27 +102,34 @@ class _Work:
 
     def _serve_from(self, tasks: Tasks, *, with_gpu: bool) -> Tasks:
         """Rounds with hands, then with large ones, then every machine: who is left fits nowhere."""
+        everybody = tasks
+        tasks = tasks[~self._known_full(tasks, with_gpu=with_gpu)]
         if not len(tasks):
-            return tasks
+            return everybody
         mix = latest_mix(self._index, self._batch) if with_gpu else None
-        dealer = Dealer(self._index, self._batch, self._spreads, self._chance, mix=mix)
-        least = max(self._hand, GPU_HAND) if with_gpu else self._hand
+        dealer = Dealer(self._index, self._batch, self.spreads, self._chance, mix=mix)
+        least = max(self._hand, GPU_HAND) if mix is not None and len(mix.cpu) else self._hand
         for hand in (least, max(least, LARGE_HAND)):
             for family in dealer.families(tasks, in_turn=hand == least):
                 for mine, hands in dealer.rounds(family, hand):
                     self._round(mine, hands, family.over)
             tasks = tasks[self.slot[tasks] == UNPLACED]
-            if not len(tasks):
-                return tasks
         self._look_everywhere(dealer, tasks)
-        left: Tasks = tasks[self.slot[tasks] == UNPLACED]
+        left: Tasks = everybody[self.slot[everybody] == UNPLACED]
         return left
+
+    def _known_full(self, tasks: Tasks, *, with_gpu: bool) -> npt.NDArray[np.bool_]:
+        full, shapes = self._index.full[with_gpu], self._batch.shapes
+        if not full:
+            return np.zeros(len(tasks), dtype=np.bool_)
+        known = np.array([shape in full for shape in shapes], dtype=np.bool_)
+        return np.asarray(known[self._batch.code[tasks]])
 
     def _round(self, tasks: Tasks, hands: Hands, over: Spread) -> None:
         """Filter, score, assign, commit."""
         self.least_hand = min(self.least_hand or hands.k, hands.k)
         bad = barred(hands)
-        counts = None if over is Spread.NONE else self._spreads.table(hands, over)
+        counts = None if over is Spread.NONE else self.spreads.table(hands, over)
         turn = self._chance.randrange(hands.k)
         row = chosen(bad, self._policy.score(hands, bad, counts), turn)
         column = np.flatnonzero(row != NO_FIT)
@@ -133,35 +139,39 @@ class _Work:
     def _look_everywhere(self, dealer: Dealer, tasks: Tasks) -> None:
         """Shape by shape over all machines: each sweep gives the best machines one task each."""
         codes = self._batch.code[tasks]
-        narrow = _Narrow(self._index, self._batch.ask[:, codes].min(axis=1))
+        scarce = Scarce(self._index, self._batch, codes, with_gpu=dealer.mix is not None)
         for code in dict.fromkeys(codes.tolist()):
+            if scarce.hopeless(code):
+                continue
             source = dealer.source(code)
-            pool = narrow.of(source.pool)
+            pool = scarce.narrowed(source.pool)
+            shift = None if source.shift is None else np.array([source.shift], dtype=np.int32)
             waiting = tasks[codes == code]
-            shape = self._batch.shapes[code]
-            over = OVER[self._spreads.over[code]]
-            alone = over is not Spread.NONE or shape.gpu_total_milli > 0
-            shifts = None if source.shift is None else np.array([source.shift], dtype=np.int32)
-            while len(waiting) and size(pool):
-                hands = one_pool(
-                    self._index,
-                    self._batch,
-                    pool,
-                    0,
-                    codes=self._batch.code[waiting[:1]],
-                    shifts=shifts,
-                    mix=dealer.mix,
-                )
-                bad = barred(hands)
-                counts = None if over is Spread.NONE else self._spreads.table(hands, over)
-                score = self._policy.score(hands, bad, counts)
-                there = np.flatnonzero(bad[:, 0] >= 0)
-                steps = score[there, 0].astype(np.int32)
-                best = np.argsort(-steps, kind="stable")[: 1 if alone else len(waiting)]
-                pool = slots_of(pool, 0, size(pool))[there]
-                device = None if hands.device is None else hands.device[there[best], 0]
-                self._commit(waiting[: len(best)], pool[best], device)
-                waiting = waiting[len(best) :]
+            while len(waiting) and len(pool):
+                pool, waiting = self._sweep(dealer, pool, shift, waiting)
+            if len(waiting):
+                scarce.give_up(code)
+
+    def _sweep(
+        self, dealer: Dealer, pool: Slots, shift: Column | None, waiting: Tasks
+    ) -> tuple[Slots, Tasks]:
+        """One task each for the best machines of the pool; what is left of both. Tasks that are to
+        be spread, and those that take devices, change the scores of others: one at a time."""
+        batch, code = self._batch, int(self._batch.code[waiting[0]])
+        over = OVER[self.spreads.over[code]]
+        one = over is not Spread.NONE or batch.shapes[code].gpu_total_milli > 0
+        rest = {"codes": batch.code[waiting[:1]], "shifts": shift, "mix": dealer.mix}
+        hands = one_pool(self._index, batch, pool, 0, **rest)
+        bad = barred(hands)
+        there = np.flatnonzero(bad[:, 0] >= 0)
+        if not len(there):
+            return pool[:0], waiting
+        counts = None if over is Spread.NONE else self.spreads.table(hands, over)
+        steps = self._policy.score(hands, bad, counts)[there, 0].astype(np.int32)
+        best = np.argsort(-steps, kind="stable")[: 1 if one else len(waiting)]
+        device = None if hands.device is None else hands.device[there[best], 0]
+        self._commit(waiting[: len(best)], pool[there][best], device)
+        return pool[there], waiting[len(best) :]
 
     def _commit(self, tasks: Tasks, slots: Slots, device: npt.NDArray[np.int8] | None) -> None:
         """Take the room: no two of these slots are the same."""
@@ -178,23 +188,4 @@ class _Work:
                 self.devices[tasks[at]] = index.take(int(slots[at]), shape, bits)
             slots, codes = slots[~devices], codes[~devices]
         index.take_many(slots, batch, codes)
-        self._spreads.add(batch.code[tasks], self.slot[tasks])
-
-
-class _Narrow:
-    """Pools without the machines that have too little for any of the tasks that are left."""
-
-    def __init__(self, index: MachineIndex, least: npt.NDArray[np.int32]) -> None:
-        self._index = index
-        self._least = [(column, int(n)) for column, n in enumerate(least) if n and column != GPU]
-        self._known: dict[int, Slots] = {}
-
-    def of(self, pool: slice | Slots) -> Slots:
-        """What is left of a pool."""
-        found = self._known.get(id(pool))
-        if found is None:
-            enough = np.ones(size(pool), dtype=np.bool_)
-            for column, amount in self._least:
-                enough &= self._index.free[column][pool] >= amount
-            found = self._known[id(pool)] = slots_of(pool, 0, size(pool))[enough]
-        return found
+        self.spreads.add(batch.code[tasks], self.slot[tasks])

@@ -89,6 +89,8 @@ def latest_mix(index: MachineIndex, batch: Batch) -> Mix:
 def gradient(hands: Hands) -> Scores:
     """1 where nothing becomes a fragment; chooses the device of a share on the way."""
     assert isinstance(hands.mix, Mix), "machines with GPUs are dealt with a mix"
+    if not len(hands.mix.cpu):  # Nobody asks for GPUs: there is nothing to keep.
+        return np.ones((hands.k, len(hands.codes)), dtype=np.float32)
     lost, hands.device = keeping(hands, hands.mix)
     score: Scores = np.float32(1.0) - np.clip(lost, 0.0, LOST_MAX) * np.float32(1 / LOST_MAX)
     return score

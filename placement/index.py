@@ -65,8 +65,9 @@ class MachineIndex:
         self.zones: dict[str, int] = {}
         self.layout = 0
         """Another number whenever a machine has come, left, or changed its zone or its kind."""
-        self.full: dict[Shape, None] = {}
-        """Shapes that fit nowhere, kept until some room, machine or rule says otherwise."""
+        self.full: tuple[dict[Shape, None], dict[Shape, None]] = ({}, {})
+        """Shapes that fit no machine without GPUs, and none with them; kept until some machine has
+        more room than it had, or a rule says otherwise."""
         self._racks: dict[tuple[int, int, str], int] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
         self._id_of: list[tuple[str, str]] = []
@@ -121,8 +122,9 @@ class MachineIndex:
         moved = self._put_neighbours(columns, slots)
         if settled.any():
             self.rules.refresh(self, slots[settled])
+            self.neighbours.rows.clear()
         if grown or moved or settled.any():
-            self.full.clear()
+            self._forget_full()
         if fresh_layout:
             self._untidy = False
 
@@ -159,7 +161,7 @@ class MachineIndex:
             self.reachable[slots] = reachable
             self.rules.refresh(self, turned)
         if grown or len(turned):
-            self.full.clear()
+            self._forget_full()
 
     # --- what a round takes, and what comes back when its commit lost ---
 
@@ -205,7 +207,7 @@ class MachineIndex:
             self.room.free[GPU, slot] += self.room.devices.wholly_free(slot) - before
         self.room.derive(at)
         self._count(slot, shape, -1)
-        self.full.clear()
+        self._forget_full()
 
     # --- questions ---
 
@@ -275,11 +277,12 @@ class MachineIndex:
         columns = [getattr(self, name) for name in _NARROW] + [self.rules.bars]
         return int(sum(c.nbytes for c in columns) + self.room.nbytes + self.marks.nbytes)
 
-    def remember_full(self, shapes: Iterable[Shape]) -> None:
-        """These fit nowhere as things stand."""
-        if len(self.full) > _FULL_MAX:
-            self.full.clear()
-        self.full.update(dict.fromkeys(shapes))
+    def remember_full(self, shapes: Iterable[Shape], *, with_gpu: bool) -> None:
+        """These fit no machine with GPUs (or none without) as things stand."""
+        full = self.full[with_gpu]
+        if len(full) > _FULL_MAX:
+            full.clear()
+        full.update(dict.fromkeys(shapes))
 
     # --- inside ---
 
@@ -306,9 +309,13 @@ class MachineIndex:
         for presence in shape.counted:
             self.neighbours.add(slot, presence, count)
 
+    def _forget_full(self) -> None:
+        for full in self.full:
+            full.clear()
+
     def _settled_anew(self) -> None:
         self.rules.forget()
-        self.full.clear()
+        self._forget_full()
 
     def _lay_out(self, columns: MachineColumns) -> Slots:
         """An empty index gives slots in an order that suits dealing."""

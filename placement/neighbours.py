@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from domain.constraint import Spread
 from placement.pairs import At
 
 Counts = npt.NDArray[np.int32]
@@ -41,6 +42,9 @@ class NeighbourTable:
         self._counts: dict[Presence, dict[int, int]] = {}
         self._held: dict[int, set[Presence]] = {}
         self._shunning = 0
+        self.rows: dict[tuple[Presence, Spread], Counts] = {}
+        """By service and kind of domain: how many are in each zone or rack, where somebody has
+        added it up (`SpreadCounts`). Forgotten when a task of the service comes or goes."""
 
     @property
     def anyone_shuns(self) -> bool:
@@ -49,6 +53,7 @@ class NeighbourTable:
 
     def add(self, slot: int, presence: Presence, count: int) -> None:
         """So many more (or, below zero, fewer) on this machine; fewer than none is our bug."""
+        self._forget_row(presence)
         there = self._counts.get(presence)
         if there is None:
             there = self._counts[presence] = {}
@@ -66,6 +71,7 @@ class NeighbourTable:
         counts, held = self._counts, self._held
         for slot, presences in zip(slots, counted, strict=True):
             for presence in presences:
+                self._forget_row(presence)
                 there = counts.get(presence)
                 if there is None:
                     there = counts[presence] = {}
@@ -110,7 +116,13 @@ class NeighbourTable:
         """The machines that have any, with how many. Not to be changed."""
         return self._counts.get(presence, {})
 
+    def _forget_row(self, presence: Presence) -> None:
+        if self.rows:
+            for over in (Spread.ZONE, Spread.RACK):
+                self.rows.pop((presence, over), None)
+
     def _drop(self, slot: int, presence: Presence) -> None:
+        self._forget_row(presence)
         there = self._counts.get(presence, {})
         there.pop(slot, None)
         if not there and self._counts.pop(presence, None) is not None:

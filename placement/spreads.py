@@ -14,6 +14,8 @@ from placement.pools import ANYWHERE
 from placement.room import Column
 
 OVER = (Spread.NONE, Spread.ZONE, Spread.RACK, Spread.MACHINE)
+REMEMBERED_MAX = 16_000_000
+"""Numbers of all rows that an index keeps between batches."""
 _IN_TURN_TOGETHER_MAX = 32
 """Services with more tasks than this in a batch are given their zones one service at a time."""
 
@@ -40,6 +42,19 @@ class SpreadCounts:
                 self.over[code] = OVER.index(shape.constraints.spread)
                 self._row[code] = rows.setdefault(service, len(rows))
         self._services = list(rows)
+        if rows:
+            # Tasks of the service that are not to be spread themselves are counted all the same.
+            for code in batch.bound:
+                self._row[code] = rows.get(batch.shapes[code].counted[0], -1)
+
+    def remember(self) -> None:
+        """Leave the counts with the index, for the next batch."""
+        known = self._index.neighbours.rows
+        for over, table in self._tables.items():
+            if table.size + sum(row.size for row in known.values()) > REMEMBERED_MAX:
+                known.clear()
+            rows = table.copy()
+            known.update(((s, over), rows[at]) for at, s in enumerate(self._services))
 
     def table(self, hands: Hands, over: Spread) -> Table:
         """How many of each task's service are in the zone, rack or machine of each place."""
@@ -85,10 +100,15 @@ class SpreadCounts:
         if table is None:
             codes, domains = self._index.domains(over)
             table = np.zeros((len(self._services), domains), dtype=np.int32)
+            known = self._index.neighbours.rows
             rows: list[int] = []
             slots: list[int] = []
             counts: list[int] = []
             for row, service in enumerate(self._services):
+                row_there = known.get((service, over))
+                if row_there is not None and len(row_there) == domains:
+                    table[row] = row_there
+                    continue
                 there = self._index.neighbours.by_slot(service)
                 rows += [row] * len(there)
                 slots += there.keys()
