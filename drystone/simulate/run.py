@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drystone.simulate.accounts import Accounts
-from drystone.simulate.check import Checked, check
+from drystone.simulate.check import Checked, check, spread_skew
 from drystone.simulate.engine import BATCH_MAX, DEFAULT_POLICY_NAME, Engine
 from drystone.simulate.figures import figures
 from drystone.simulate.records import MachineRow, TaskRow
@@ -59,5 +59,10 @@ def simulate(
 def checked(machines: Sequence[MachineRow], stream: Sequence[TaskRow], ran: Ran) -> Checked:
     """Check the placements, and put the outcome among the figures."""
     found = check(machines, stream, ran.result.placements)
-    ran.figures["check"] = {"placements": found.placements, "violations": found.violations}
+    skews = spread_skew(machines, stream, ran.result.placements)
+    ran.figures["check"] = {
+        "placements": found.placements,
+        "violations": found.violations,
+        "spread_skew_max": max(skews.values(), default=None),
+    }
     return found

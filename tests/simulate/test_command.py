@@ -64,7 +64,7 @@ def test_json_is_one_object_with_every_figure(files):
     assert found["outcomes"]["succeeded"] == found["placed"] == 40
     assert found["waiting_s"].keys() == {"p50", "p90", "p99", "max"}
     assert 0 < found["utilisation"]["mean"]["gpu_milli"] < 1
-    assert found["check"] == {"placements": 40, "violations": 0}
+    assert found["check"] == {"placements": 40, "violations": 0, "spread_skew_max": None}
 
 
 def test_several_policies_stand_side_by_side_and_write_a_file_each(files, tmp_path):

@@ -65,6 +65,13 @@ def test_what_no_machine_could_ever_hold_is_impossible_reservations_included():
     assert done.result.placements[0].reason == "other_zone"
 
 
+def test_a_service_is_spread_over_zones():
+    machines = [a_machine(f"m{n}", zone=f"z{n % 3}") for n in range(6)]
+    service = a_demand(cpu=100, memory=100, service="web")
+    done = ran(machines, [TaskRow(f"t{n}", service) for n in range(9)])
+    assert done.figures["check"]["spread_skew_max"] == 0
+
+
 def test_no_machines_and_no_tasks_are_no_mistake():
     assert outcomes(ran([], [TaskRow("t", a_demand())])) == {"t": Outcome.UNPLACED}
     empty = ran([a_machine()], [])
