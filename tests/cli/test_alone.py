@@ -11,9 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 
 from domain.errors import UnavailableError as AwayError
-from drystone.cli.asked import Entry
+from drystone.cli.asked import Entry, read_entries
 from drystone.cli.submit import CONCURRENCY, Batch, verdict_code
 from drystone.client import AsyncClient, Client
 from drystone.questions import Patience
@@ -92,6 +93,25 @@ def test_a_name_stays_one_part_of_the_path() -> None:
                 client.get(name)
     paths = [path.removeprefix("/v1/tasks/default/") for path, _ in asked]
     assert paths == ["a%3Fb", "%2E%2E", "a%2Fb"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"command": ', "-: not JSON"),
+        ('[\n{"command": ["true"]},\n]', "-: not JSON: Expecting value: line 3"),
+        ("[1]", "-: must be an object, not 1"),
+        ('{"a": 1}\nno', "-, line 2: not JSON"),
+        ("\n", "-: there is no task in it"),
+    ],
+)
+def test_a_file_that_holds_no_tasks_is_told_where(
+    capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        read_entries("-", text)
+    assert ended.value.exit_code == 65
+    assert capsys.readouterr().err.startswith(f"drystone: {told}")
 
 
 async def test_what_is_refused_for_all_is_not_asked_for_each() -> None:
