@@ -115,17 +115,11 @@ def environment(start: StartAttempt, around: Surroundings) -> dict[str, str]:
 
 
 def working_folder(start: StartAttempt, around: Surroundings) -> str:
-    """The folder the command runs in: one that is there, or (relative) made in the attempt's own.
-
-    A path that is not there is told: made, it would be empty, and a misspelt one would go unseen.
-    """
+    """Make the folder the command runs in; a relative one lies in the attempt's own folder."""
     own = attempt_folder(around.folder, start.attempt)
     own.mkdir(parents=True, exist_ok=True)
     folder = own / (start.spec.working_dir or WORKING_FOLDER_NAME)
-    if folder.is_relative_to(own):
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: no such folder on this machine")
+    folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder}: not writable")
     return str(folder)

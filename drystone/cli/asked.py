@@ -56,7 +56,7 @@ FolderOption = Annotated[
     typer.Option(
         "--workdir",
         "-w",
-        help="Where it runs: a folder that is there, or (relative) one made in the attempt's own.",
+        help="Where it runs; made where it is missing. Relative: inside the attempt's own folder.",
     ),
 ]
 

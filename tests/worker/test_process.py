@@ -57,7 +57,7 @@ def test_it_can_be_stopped_while_it_waits_for_temporal(tmp_path: Path) -> None:
 def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
     running = start(tmp_path, lease_s="soon")
     assert running.wait(STOP_S_MAX) == 2
-    assert "lease_s" in said(tmp_path)
+    assert "DRYSTONE_LEASE_S" in said(tmp_path)
 
 
 def test_a_ledger_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
