@@ -7,24 +7,24 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from domain.attempt import Phase
 from domain.verdict import Verdict
 from domain.views import VerdictView
 from store.bulk import ChangeByKey
 from store.locking import rows_by_key
 from store.mapping import instant, micros
 from store.prepared import Prepared, one_of
-from store.tables import PENDING, TASK
+from store.tables import TASK
 
 KEPT_MAX = 5
 REFRESH_S = 10
 """The same reasons with other numbers are written at most so often."""
 
-_SAID = Prepared(select(TASK.c.key, TASK.c.verdict).where(one_of(TASK.c.key)).where(PENDING))
+# That the row still waits is not asked here: SQLite would go through all that wait to find them.
+_ROWS = select(TASK.c.key, TASK.c.phase, TASK.c.verdict).where(one_of(TASK.c.key))
+_SAID = Prepared(_ROWS)
 _LOCK = Prepared(
-    select(TASK.c.key, TASK.c.verdict)
-    .where(one_of(TASK.c.key))
-    .where(PENDING)
-    .order_by(TASK.c.key)
+    _ROWS.order_by(TASK.c.key)
     # A row that somebody holds is left for the next round: its verdict is worth no waiting, and
     # this may come after locks that are further on in the order of `store.locking`.
     .with_for_update(key_share=True, skip_locked=True)
@@ -42,10 +42,13 @@ def record_verdicts(connection: Connection, verdicts: Mapping[str, Verdict], now
     news = [
         row.key
         for row in rows_by_key(connection, _SAID, verdicts)
-        if not row.verdict or not row.verdict.endswith(ends[id(verdicts[row.key])])
+        if row.phase == Phase.PENDING
+        and not (row.verdict and row.verdict.endswith(ends[id(verdicts[row.key])]))
     ]
     changes = []
     for row in rows_by_key(connection, _LOCK, news):
+        if row.phase != Phase.PENDING:
+            continue
         history = json.loads(row.verdict) if row.verdict else []
         after = _appended(history, bodies[id(verdicts[row.key])], at)
         if after is not None:
