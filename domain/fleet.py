@@ -27,6 +27,7 @@ class PendingTask:
     shape: str
     """`domain.shape.shape_digest` of the specification."""
     spec: TaskSpec
+    """Of a task of this team and shape, perhaps another one: placement cannot tell them apart."""
 
 
 @dataclass(frozen=True, slots=True)
