@@ -8,7 +8,7 @@ import numpy as np
 
 from placement.gradient import gradient
 from placement.hands import SCORE_STEPS, Hands, Scores, Table
-from placement.score import Scorer, balance, best_fit, fullness, load, packing, spread
+from placement.score import Scorer, balance, best_fit, busy, fullness, load, packing, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _ALL = (
     Policy(
         "pack",
         (Weighted(packing, 0.98), Weighted(fullness, 0.02)),
-        (Weighted(gradient, 0.98), Weighted(balance, 0.02)),
+        (Weighted(gradient, 0.975), Weighted(balance, 0.02), Weighted(busy, 0.005)),
         2.0,
     ),
     Policy("best_fit", _BEST_FIT, _BEST_FIT, 2.0),

@@ -14,6 +14,7 @@ from placement.room import CPU, GPU, MEMORY
 
 Scorer = Callable[[Hands], Scores]
 
+_IDLE_MAX = 8
 _FAR = np.int32(2**31 - 1)
 
 
@@ -71,6 +72,16 @@ def balance(hands: Hands) -> Scores:
     idle /= np.maximum(hands.of(room.capacity[GPU]), 1) * np.float32(WHOLE_MILLI)
     left -= idle
     score: Scores = np.float32(1.0) - np.abs(left, out=left)
+    return score
+
+
+def busy(hands: Hands) -> Scores:
+    """1 where no GPU would stay idle, 0 where eight or more would: empties are kept whole."""
+    codes = hands.codes
+    asked = hands.batch.ask[GPU, codes] * WHOLE_MILLI + hands.batch.gpu_milli[codes]
+    idle = (hands.of(hands.index.room.devices.left) - asked).astype(np.float32)
+    idle *= np.float32(1 / (_IDLE_MAX * WHOLE_MILLI))
+    score: Scores = np.float32(1.0) - np.clip(idle, 0.0, 1.0)
     return score
 
 

@@ -13,7 +13,7 @@ from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
-GPU_PACK = {"gradient": 0.98, "balance": 0.02}
+GPU_PACK = {"gradient": 0.975, "balance": 0.02, "busy": 0.005}
 """Of machines with GPUs, where the policy is `pack`."""
 WEIGHTS = {
     "pack": {"packing": 0.98, "fullness": 0.02},
@@ -204,6 +204,11 @@ def balance(machine: Machine, spec: TaskSpec) -> float:
     return 1.0 - abs(left - idle)
 
 
+def busy(machine: Machine, spec: TaskSpec) -> float:
+    """1 where no GPU would stay idle, 0 where eight would."""
+    return 1.0 - min(max(machine.free[2] - spec.resources.gpu, 0) / 8, 1.0)
+
+
 def lost_to_fragments(
     machine: Machine, spec: TaskSpec, typical: Sequence[tuple[TaskSpec, frozenset[str]]]
 ) -> float:
@@ -253,4 +258,5 @@ SCORERS = {
     "best_fit": lambda m, s: 1.0 - load(m, s),
     "load": load,
     "balance": balance,
+    "busy": busy,
 }
