@@ -3,23 +3,21 @@
 A cache of the ledger: it decides nothing, and every machine given to it is a state, never a change.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from domain.constraint import Spread, Taint
+from domain.constraint import Spread
 from domain.fleet import Fleet, MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 from placement.demand import Batch, Shape, shape_of
-from placement.devices import DEVICES_MAX
-from placement.neighbours import Counts, Neighbour, NeighbourTable, Presence
+from placement.neighbours import Counts, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
 from placement.pools import PoolTable
 from placement.room import GPU, Column, RoomTable, Slots
-from placement.rows import columns_of, dealt_order
+from placement.rows import coded, columns_of, dealt_order
 from placement.rules import RuleTable
 
 if TYPE_CHECKING:
@@ -117,9 +115,13 @@ class MachineIndex:
         slots = self._lay_out(columns) if fresh_layout else self._slots_for(columns)
         fresh = ~self.present[slots]
         self.present[slots] = True
-        grown = self._put_room(columns, slots)
-        settled = fresh | self._put_place(columns, slots) | self._put_marks(columns, slots)
-        moved = self._put_neighbours(columns, slots)
+        had_gpu = self.room.capacity[GPU, slots] > 0
+        grown = self.room.put_columns(columns, slots)
+        if ((self.room.capacity[GPU, slots] > 0) != had_gpu).any():
+            self._untidy = True
+            self.layout += 1
+        settled = fresh | self._put_place(columns, slots) | self.marks.put_columns(columns, slots)
+        moved = self.neighbours.put_columns(columns, slots)
         if settled.any():
             self.rules.refresh(self, slots[settled])
             self.neighbours.rows.clear()
@@ -361,55 +363,13 @@ class MachineIndex:
         for table in (self.room, self.marks, self.rules):
             table.grow(slots)
 
-    def _put_room(self, columns: MachineColumns, slots: Slots) -> bool:
-        extras = columns.extras
-        self.room.name_extras({n for both in extras.values() for one in both for n in one})
-        capacity = np.zeros((len(self.room.capacity), len(slots)), dtype=np.int64)
-        used = np.zeros_like(capacity)
-        for row in range(len(COLUMNS)):
-            capacity[row] = columns.capacity[row]
-            used[row] = columns.used[row]
-        for at, both in extras.items():
-            for table, named in zip((capacity, used), both, strict=True):
-                for name, amount in named.items():
-                    table[self.room.extra_column(name), at] = amount
-        # What is beyond the devices that can be told apart is not offered.
-        capacity[GPU] = np.minimum(capacity[GPU], DEVICES_MAX)
-        had = self.room.capacity[GPU, slots] > 0
-        more = self._put_devices(columns, slots, capacity[GPU], used[GPU])
-        if ((capacity[GPU] > 0) != had).any():
-            self._untidy = True
-            self.layout += 1
-        return self.room.put(slots, capacity, (capacity - used).astype(np.int32)) or more
-
-    def _put_devices(
-        self,
-        columns: MachineColumns,
-        slots: Slots,
-        count: npt.NDArray[np.int64],
-        used: npt.NDArray[np.int64],
-    ) -> bool:
-        """The devices, and in `used` how many of them are not wholly free; True: some have more."""
-        devices = self.room.devices
-        with_gpu = np.flatnonzero((count > 0) | (self.room.capacity[GPU, slots] > 0))
-        if not len(with_gpu):
-            return False
-        some = slots[with_gpu]
-        before = devices.left[some]
-        devices.put_counts(some, count[with_gpu], used[with_gpu])
-        for at, free_milli in columns.gpu_free_milli.items():
-            slot = int(slots[at])
-            devices.put_shares(slot, free_milli)
-            used[at] = count[at] - devices.wholly_free(slot)
-        return bool((devices.left[some] > before).any())
-
     def _put_place(self, columns: MachineColumns, slots: Slots) -> Mask:
         """Where the machines are; True for those of which rules must be asked again."""
-        cluster = _coded(columns.cluster, self.clusters)
-        zone = _coded(columns.zone, self.zones)
+        cluster = coded(columns.cluster, self.clusters)
+        zone = coded(columns.zone, self.zones)
         # A rack's name means something only inside its cluster and zone.
         racks: dict[str, int] = {}
-        rack = _coded(columns.rack, racks)
+        rack = coded(columns.rack, racks)
         together = np.stack([cluster, zone, rack])
         distinct, which = np.unique(together, axis=1, return_inverse=True)
         names = list(racks)
@@ -431,35 +391,3 @@ class MachineIndex:
             changed |= column[slots] != told
             column[slots] = told
         return changed
-
-    def _put_marks(self, columns: MachineColumns, slots: Slots) -> Mask:
-        marking = np.array(columns.marking, dtype=np.intp)
-        changed = np.zeros(len(slots), dtype=np.bool_)
-        order = np.argsort(marking, kind="stable")
-        edges = np.searchsorted(marking[order], np.arange(len(columns.markings) + 1))
-        for code, (labels, taints) in enumerate(columns.markings):
-            some = order[edges[code] : edges[code + 1]]
-            changed[some] = self.marks.put_many(slots[some], _marks_of(labels, taints))
-        return changed
-
-    def _put_neighbours(self, columns: MachineColumns, slots: Slots) -> bool:
-        changed = self.neighbours.clear_many(slots)
-        for at, beside in columns.beside.items():
-            for one in beside:
-                for presence in Neighbour(one.team, one.service, one.shuns).presences():
-                    self.neighbours.add(int(slots[at]), presence, one.count)
-        return changed
-
-
-def _coded(names: Sequence[str], codes: dict[str, int]) -> Column:
-    for name in sorted(set(names) - codes.keys()):
-        codes[name] = len(codes)
-    return np.fromiter(map(codes.__getitem__, names), np.int32, len(names))
-
-
-def _marks_of(labels: Mapping[str, str], taints: Iterable[Taint]) -> frozenset[Mark]:
-    return frozenset(
-        [Mark("label", key, value) for key, value in labels.items()]
-        + [Mark("has", key, "") for key in labels]
-        + [Mark("taint", taint.key, taint.value) for taint in taints]
-    )

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from domain.constraint import Spread
+from domain.fleet import MachineColumns
 from placement.pairs import At
 
 Counts = npt.NDArray[np.int32]
@@ -87,6 +88,15 @@ class NeighbourTable:
         """Nothing of any service is on this machine."""
         for presence in list(self._held.get(slot, ())):
             self._drop(slot, presence)
+
+    def put_columns(self, columns: MachineColumns, slots: npt.NDArray[np.intp]) -> bool:
+        """What many machines hold beside each other; True when something was there before."""
+        changed = self.clear_many(slots)
+        for at, beside in columns.beside.items():
+            for one in beside:
+                for presence in Neighbour(one.team, one.service, one.shuns).presences():
+                    self.add(int(slots[at]), presence, one.count)
+        return changed
 
     def clear_many(self, slots: npt.NDArray[np.intp]) -> bool:
         """`clear` on many machines; True when something was there."""

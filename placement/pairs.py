@@ -1,10 +1,13 @@
 """Labels and taints as bits: which machines bear which marks. Knows no operators."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from domain.constraint import Taint
+from domain.fleet import MachineColumns
 
 At = slice | npt.NDArray[np.intp]
 """Which machines a question is about: all of them, or some slots."""
@@ -63,6 +66,17 @@ class MarkTable:
             self._held[slot] = marks
         else:
             self._held.pop(slot, None)
+
+    def put_columns(self, columns: MachineColumns, slots: npt.NDArray[np.intp]) -> Mask:
+        """What many machines bear: True for those that bore something else before."""
+        marking = np.array(columns.marking, dtype=np.intp)
+        changed = np.zeros(len(slots), dtype=np.bool_)
+        order = np.argsort(marking, kind="stable")
+        edges = np.searchsorted(marking[order], np.arange(len(columns.markings) + 1))
+        for code, (labels, taints) in enumerate(columns.markings):
+            some = order[edges[code] : edges[code + 1]]
+            changed[some] = self.put_many(slots[some], _marks_of(labels, taints))
+        return changed
 
     def put_many(self, slots: npt.NDArray[np.intp], marks: frozenset[Mark]) -> Mask:
         """`put` on many machines: True for those that bore something else before."""
@@ -143,3 +157,11 @@ class MarkTable:
             self._words = np.vstack([self._words, np.zeros_like(self._words[:1])])
         where = np.fromiter(slots, dtype=np.intp, count=len(slots))
         self._words[bit // _WORD_BITS, where] |= np.uint64(1 << bit % _WORD_BITS)
+
+
+def _marks_of(labels: Mapping[str, str], taints: Iterable[Taint]) -> frozenset[Mark]:
+    return frozenset(
+        [Mark("label", key, value) for key, value in labels.items()]
+        + [Mark("has", key, "") for key in labels]
+        + [Mark("taint", taint.key, taint.value) for taint in taints]
+    )

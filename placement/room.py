@@ -7,8 +7,9 @@ Knows no names, labels or tasks.
 import numpy as np
 import numpy.typing as npt
 
+from domain.fleet import MachineColumns
 from domain.resources import COLUMNS
-from placement.devices import WHOLE_MILLI, DeviceTable
+from placement.devices import DEVICES_MAX, WHOLE_MILLI, DeviceTable
 
 Column = npt.NDArray[np.int32]
 Slots = npt.NDArray[np.intp]
@@ -69,6 +70,45 @@ class RoomTable:
             self._extras[name] = len(self.capacity)
             self.capacity = np.vstack([self.capacity, np.zeros_like(self.capacity[:1])])
             self.free = np.vstack([self.free, np.zeros_like(self.free[:1])])
+
+    def put_columns(self, columns: MachineColumns, slots: Slots) -> bool:
+        """From now on these machines have this. True when that is more than before somewhere."""
+        extras = columns.extras
+        self.name_extras({n for both in extras.values() for one in both for n in one})
+        capacity = np.zeros((len(self.capacity), len(slots)), dtype=np.int64)
+        used = np.zeros_like(capacity)
+        for row in range(len(COLUMNS)):
+            capacity[row] = columns.capacity[row]
+            used[row] = columns.used[row]
+        for at, both in extras.items():
+            for table, named in zip((capacity, used), both, strict=True):
+                for name, amount in named.items():
+                    table[self.extra_column(name), at] = amount
+        # What is beyond the devices that can be told apart is not offered.
+        capacity[GPU] = np.minimum(capacity[GPU], DEVICES_MAX)
+        more = self._put_devices(columns, slots, capacity[GPU], used[GPU])
+        return self.put(slots, capacity, (capacity - used).astype(np.int32)) or more
+
+    def _put_devices(
+        self,
+        columns: MachineColumns,
+        slots: Slots,
+        count: npt.NDArray[np.int64],
+        used: npt.NDArray[np.int64],
+    ) -> bool:
+        """The devices, and in `used` how many of them are not wholly free; True: some have more."""
+        devices = self.devices
+        with_gpu = np.flatnonzero((count > 0) | (self.capacity[GPU, slots] > 0))
+        if not len(with_gpu):
+            return False
+        some = slots[with_gpu]
+        before = devices.left[some]
+        devices.put_counts(some, count[with_gpu], used[with_gpu])
+        for at, free_milli in columns.gpu_free_milli.items():
+            slot = int(slots[at])
+            devices.put_shares(slot, free_milli)
+            used[at] = count[at] - devices.wholly_free(slot)
+        return bool((devices.left[some] > before).any())
 
     def put(self, slots: Slots, capacity: npt.NDArray[np.int64], free: Column) -> bool:
         """From now on these machines have this (int of shape (columns, slots)). True when that is

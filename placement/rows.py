@@ -69,3 +69,10 @@ def _settle_ties(
             names = sorted(order[start:end], key=lambda at: (columns.cluster[at], columns.name[at]))
             order[start:end] = names
     return order
+
+
+def coded(names: Sequence[str], codes: dict[str, int]) -> npt.NDArray[np.int32]:
+    """The code of each name; new names get the next codes, in alphabetical order."""
+    for name in sorted(set(names) - codes.keys()):
+        codes[name] = len(codes)
+    return np.fromiter(map(codes.__getitem__, names), np.int32, len(names))
