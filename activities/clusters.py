@@ -3,6 +3,8 @@
 Decides nothing: `domain.cluster` asked, `store.supervision` answers. Rings follow the commit.
 """
 
+import asyncio
+import time
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -26,6 +28,11 @@ from domain.supervision import (
 from store.supervision import Supervised, supervise
 from workflows.ports import ClusterPort
 
+GATHER_S_PER_ORDER = 0.03
+GATHER_S_MAX = 0.5
+"""A delivery of many orders is followed by the next after a longer while: under a load of more than
+33 a second fewer and larger ones cost less, and at less there is no wait."""
+
 
 class Clusters(ClusterPort):
     """Writes through the process's one writer."""
@@ -45,6 +52,8 @@ class Clusters(ClusterPort):
         self._notices = notices
         self._losses = losses
         self._brake = brake or BrakeTerms()
+        self._not_before: dict[str, float] = {}
+        """By cluster: until when its next delivery gathers orders."""
 
     @activity.defn
     async def cluster_ledger(self, operation: ClusterOperation) -> ClusterAnswer:
@@ -61,10 +70,23 @@ class Clusters(ClusterPort):
             )
 
         if isinstance(operation, LoadOrders):
-            self._notices.loading(operation.cluster)
+            await self._gathered(operation.cluster)
         done = await self._writer.run(work)
         self._notices.ring(done.rings)
+        if isinstance(done.answer, OrdersLoaded):
+            self._gather(operation.cluster, done.answer)
         return self._with_hints(operation, done.answer)
+
+    async def _gathered(self, cluster: str) -> None:
+        """Hints that come meanwhile are answered by what is loaded then."""
+        self._notices.loading(cluster)
+        await asyncio.sleep(self._not_before.get(cluster, 0.0) - time.monotonic())
+        self._notices.loading(cluster)
+
+    def _gather(self, cluster: str, loaded: OrdersLoaded) -> None:
+        orders = 0 if loaded.delivery is None or loaded.full else len(loaded.delivery.orders)
+        wait_s = min(GATHER_S_MAX, GATHER_S_PER_ORDER * orders)
+        self._not_before[cluster] = time.monotonic() + wait_s
 
     def _with_hints(self, operation: ClusterOperation, answer: ClusterAnswer) -> ClusterAnswer:
         """A hint that was held back while a delivery was out goes with the answer."""

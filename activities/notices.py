@@ -26,7 +26,7 @@ from workflows.task import TaskWorkflow
 
 SENDER = "worker"
 ANSWER_S_MAX = 5
-HOLD_S_MAX = 0.25
+HOLD_S_MAX = 0.5
 """A hint is held back for so long at most."""
 
 _Name = TypeVar("_Name", bound=Hashable)

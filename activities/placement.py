@@ -33,6 +33,10 @@ SAY_S = 1.0
 """How often it says in the ledger that it is at work; well within what counts as asleep."""
 DUTY = 2
 """Long rounds are at least so many times their own length apart."""
+GATHER_S_PER_TASK = 0.03
+GATHER_S_MAX = 0.25
+"""A round that placed many is followed after a longer pause: under a load of more than 33 a second
+fewer and larger rounds cost less, and at less the pause is the usual one again."""
 TOLD_MAX = 10_000
 TOLD_AT_ONCE_MAX = 50
 
@@ -150,7 +154,9 @@ class Placement(PlacementPort):
     async def _pause(self, began: float, done: Committed) -> None:
         """Until the pace allows another round, and then until there is a reason for one."""
         took = time.monotonic() - began
-        await asyncio.sleep(max(self._settings.round_spacing_ms / 1_000, DUTY * took) - took)
+        gather_s = 0 if done.again else min(GATHER_S_MAX, GATHER_S_PER_TASK * len(done.claimed))
+        apart_s = max(self._settings.round_spacing_ms / 1_000, gather_s, DUTY * took)
+        await asyncio.sleep(apart_s - took)
         if done.again:
             return
         wait_s = LOOK_S

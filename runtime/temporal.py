@@ -17,11 +17,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.common import Priority, SearchAttributeKey
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import (
-    CompositePayloadConverter,
-    DataConverter,
-    SerializationContext,
-)
+from temporalio.converter import DataConverter, SerializationContext
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
@@ -56,14 +52,15 @@ class SharedConverter(PydanticPayloadConverter):
     adapters that a fresh one builds for each type cost more than all its conversions."""
 
     def __init__(self) -> None:
-        CompositePayloadConverter.__init__(self, *_ENCODINGS)
+        # The SDK makes several of us for each activation: all look in one table.
+        self.converters = _BY_ENCODING
 
     def with_context(self, context: SerializationContext) -> Self:  # noqa: ARG002
         """Ours read no payload differently for where it belongs."""
         return self
 
 
-_ENCODINGS = tuple(PydanticPayloadConverter().converters.values())
+_BY_ENCODING = PydanticPayloadConverter().converters
 DATA_CONVERTER = DataConverter(payload_converter_class=SharedConverter)
 
 
