@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 from temporalio import activity
 
+from activities.gathering import gather_s
 from activities.losses import Losses
 from activities.notices import Notices
 from activities.writer import LedgerWriter
@@ -28,10 +29,8 @@ from domain.supervision import (
 from store.supervision import Supervised, supervise
 from workflows.ports import ClusterPort
 
-GATHER_S_PER_ORDER = 0.03
 GATHER_S_MAX = 0.5
-"""A delivery of many orders is followed by the next after a longer while: under a load of more than
-33 a second fewer and larger ones cost less, and at less there is no wait."""
+"""Between two deliveries to one cluster."""
 
 
 class Clusters(ClusterPort):
@@ -85,8 +84,7 @@ class Clusters(ClusterPort):
 
     def _gather(self, cluster: str, loaded: OrdersLoaded) -> None:
         orders = 0 if loaded.delivery is None or loaded.full else len(loaded.delivery.orders)
-        wait_s = min(GATHER_S_MAX, GATHER_S_PER_ORDER * orders)
-        self._not_before[cluster] = time.monotonic() + wait_s
+        self._not_before[cluster] = time.monotonic() + gather_s(orders, GATHER_S_MAX)
 
     def _with_hints(self, operation: ClusterOperation, answer: ClusterAnswer) -> ClusterAnswer:
         """A hint that was held back while a delivery was out goes with the answer."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Engine
 from temporalio import activity
 
+from activities.gathering import gather_s
 from activities.notices import Notices
 from activities.rounds import Committed, PartitionRounds
 from activities.writer import LedgerWriter
@@ -33,10 +34,8 @@ SAY_S = 1.0
 """How often it says in the ledger that it is at work; well within what counts as asleep."""
 DUTY = 2
 """Long rounds are at least so many times their own length apart."""
-GATHER_S_PER_TASK = 0.03
 GATHER_S_MAX = 0.25
-"""A round that placed many is followed after a longer pause: under a load of more than 33 a second
-fewer and larger rounds cost less, and at less the pause is the usual one again."""
+"""Between two rounds that leave nothing waiting."""
 TOLD_MAX = 10_000
 TOLD_AT_ONCE_MAX = 50
 
@@ -154,8 +153,8 @@ class Placement(PlacementPort):
     async def _pause(self, began: float, done: Committed) -> None:
         """Until the pace allows another round, and then until there is a reason for one."""
         took = time.monotonic() - began
-        gather_s = 0 if done.again else min(GATHER_S_MAX, GATHER_S_PER_TASK * len(done.claimed))
-        apart_s = max(self._settings.round_spacing_ms / 1_000, gather_s, DUTY * took)
+        gather = 0 if done.again else gather_s(len(done.claimed), GATHER_S_MAX)
+        apart_s = max(self._settings.round_spacing_ms / 1_000, gather, DUTY * took)
         await asyncio.sleep(apart_s - took)
         if done.again:
             return
