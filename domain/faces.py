@@ -85,6 +85,26 @@ class OutputPiece(BaseModel, frozen=True):
         """The bytes themselves; ValueError when they are no base64."""
         return base64.b64decode(self.data, validate=True)
 
+    @property
+    def gap(self) -> str:
+        """Which bytes are missing before these; empty where none are."""
+        return missing_bytes(self.attempt, self.stream, self.first, self.missing)
+
+
+def missing_bytes(attempt: int, stream: str | None, first: int, missing: int) -> str:
+    """Which bytes of an attempt's stream are missing before `first`; empty where none are."""
+    if not missing:
+        return ""
+    return (
+        f"{missing} bytes of {stream} of attempt {attempt} are missing here, "
+        f"bytes {first - missing} to {first - 1}: no longer kept"
+    )
+
+
+def gap_line(gap: str) -> bytes:
+    """How plain text says it, in a line of its own."""
+    return f"\n[drystone: {gap}]\n".encode() if gap else b""
+
 
 class ReadyReport(BaseModel, frozen=True):
     """Whether this API can work now; each part says `ok` or why not."""

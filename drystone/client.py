@@ -21,6 +21,7 @@ from domain.faces import (
     Explanation,
     MachinePage,
     OutputPiece,
+    gap_line,
 )
 from domain.views import BrakeView, ClusterView, MachineView, TaskPage, TaskView
 from drystone.questions import (
@@ -152,18 +153,14 @@ class Client:
         """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended.
 
         Where output is no longer kept, a line among it says how much; `output` tells that apart.
+        UnavailableError when it breaks off.
         """
-        path = task_path(team, task_id, "logs")
-        query = logs_query(stream, attempt, follow, offset)
-        limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
-        try:
-            with self._http.stream("GET", path, params=query, timeout=limits) as response:
-                if not response.is_success:
-                    response.read()
-                    raise error_of(response)
-                yield from response.iter_bytes()
-        except httpx.HTTPError as error:
-            raise unreachable(self.url, error) from error
+        pieces = self.output(
+            task_id, team=team, stream=stream, attempt=attempt, follow=follow, offset=offset
+        )
+        for piece in pieces:
+            if piece.stream is not None:
+                yield gap_line(piece.gap) + piece.content
 
     def output(
         self,
@@ -331,19 +328,14 @@ class AsyncClient:
         """Output in chunks as it comes; with `follow` until the attempt (or the task) has ended.
 
         Where output is no longer kept, a line among it says how much; `output` tells that apart.
+        UnavailableError when it breaks off.
         """
-        path = task_path(team, task_id, "logs")
-        query = logs_query(stream, attempt, follow, offset)
-        limits = httpx.Timeout(REQUEST_S_MAX, read=None if follow else REQUEST_S_MAX)
-        try:
-            async with self._http.stream("GET", path, params=query, timeout=limits) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise error_of(response)
-                async for chunk in response.aiter_bytes():
-                    yield chunk
-        except httpx.HTTPError as error:
-            raise unreachable(self.url, error) from error
+        pieces = self.output(
+            task_id, team=team, stream=stream, attempt=attempt, follow=follow, offset=offset
+        )
+        async for piece in pieces:
+            if piece.stream is not None:
+                yield gap_line(piece.gap) + piece.content
 
     async def output(
         self,

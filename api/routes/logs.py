@@ -14,7 +14,7 @@ from api.parts import KeyOf, PartsOf
 from api.routes.tasks import find
 from api.schema import refusals
 from domain.errors import DrystoneError, InvalidError
-from domain.faces import OutputPiece
+from domain.faces import OutputPiece, gap_line, missing_bytes
 
 OFFSET_MAX = 2**53
 ATTEMPT_MAX = 2**31 - 1
@@ -88,11 +88,9 @@ async def _with_first(first: Piece | None, rest: AsyncIterator[Piece]) -> AsyncI
 
 async def _plain(pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
     async for piece in pieces:
-        if piece.missing:
-            yield (
-                f"\n[drystone: {piece.missing} bytes of {piece.stream} of attempt {piece.attempt} "
-                f"are missing here, up to byte {piece.first}: no longer kept]\n"
-            ).encode()
+        gap = missing_bytes(piece.attempt, piece.stream, piece.first, piece.missing)
+        if gap:
+            yield gap_line(gap)
         if piece.data:
             yield piece.data
 

@@ -107,11 +107,8 @@ class Follower:
         if piece.stream is None:
             self._announce(piece)
             return
-        if piece.missing:
-            self.warn(
-                f"{piece.missing} bytes of {piece.stream} of attempt {piece.attempt} are missing "
-                f"here, bytes {piece.first - piece.missing} to {piece.first - 1}: no longer kept"
-            )
+        if piece.gap:
+            self.warn(piece.gap)
         out.write(piece.content)
         out.flush()
 
