@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx
 import psutil
@@ -14,7 +15,8 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 from domain.resources import Resources
 from store.audit import audit
@@ -108,38 +110,59 @@ async def temporal(fleet: Fleet) -> Client:
     raise AssertionError("Temporal never came back")
 
 
+_TERMINATE = ""
+
+
 async def tamper(
     fleet: Fleet, names: list[str], trial: Trial, rng: Random
 ) -> tuple[set[str], set[str]]:
     """Terminate some workflows and reset others, as a person does in the Web UI."""
     client = await temporal(fleet)
-    chosen = rng.sample(names, trial.terminated + trial.reset)
-    terminated, reset = set(chosen[: trial.terminated]), set(chosen[trial.terminated :])
-    done_terminated, done_reset = set(), set()
-    for count, name in enumerate(chosen):
-        workflow = f"task/kills/{name}"
-        handle = client.get_workflow_handle(workflow)
-        described = await handle.describe()
-        if name in terminated:
-            if described.close_time is None:
-                await handle.terminate("by the test")
-                done_terminated.add(name)
+    drawn = rng.sample(names, len(names))
+    to_reset, others = drawn[: trial.reset], iter(drawn[trial.reset :])
+    terminated: set[str] = set()
+    acts = [*([_TERMINATE] * trial.terminated), *to_reset]
+    rng.shuffle(acts)
+    for act in acts:
+        if act != _TERMINATE:
+            every_other = to_reset.index(act) % 2 == 1
+            await _reset(client, act, trial.seed, without_signals=every_other)
             continue
-        await client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace="default",
-                workflow_execution=WorkflowExecution(
-                    workflow_id=workflow, run_id=described.run_id or ""
-                ),
-                reason="by the test",
-                request_id=f"{trial.seed}-{name}",
-                workflow_task_finish_event_id=await _first_completed(client, workflow),
-                reset_reapply_exclude_types=RESETS_WITHOUT_SIGNALS if count % 2 else [],
-            )
+        # Some have ended by themselves: then another one.
+        for name in others:
+            if await _terminate(client.get_workflow_handle(f"task/kills/{name}")):
+                terminated.add(name)
+                break
+    assert len(terminated) == trial.terminated, "too few were still in flight"
+    return terminated, set(to_reset)
+
+
+async def _reset(client: Client, name: str, seed: int, *, without_signals: bool) -> None:
+    workflow = f"task/kills/{name}"
+    described = await client.get_workflow_handle(workflow).describe()
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=WorkflowExecution(
+                workflow_id=workflow, run_id=described.run_id or ""
+            ),
+            reason="by the test",
+            request_id=f"{seed}-{name}",
+            workflow_task_finish_event_id=await _first_completed(client, workflow),
+            reset_reapply_exclude_types=RESETS_WITHOUT_SIGNALS if without_signals else [],
         )
-        done_reset.add(name)
-    assert reset == done_reset
-    return done_terminated, done_reset
+    )
+
+
+async def _terminate(handle: WorkflowHandle[Any, Any]) -> bool:
+    """False when it has ended by itself."""
+    try:
+        await handle.terminate("by the test")
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 async def _first_completed(client: Client, workflow: str) -> int:
