@@ -163,7 +163,7 @@ class Replay:
     def _dismiss_if_impossible(self, demand: Demand, waiting: Waiting) -> None:
         if id(demand) in self._impossible:
             return
-        reason = self._impossible[id(demand)] = self._engine.impossible(demand)
+        reason = self._never(demand)
         if reason is not None:
             for task in waiting.dismiss(demand):
                 self._leave_out(task, reason)
@@ -188,16 +188,19 @@ class Replay:
         )
 
     def _leave_out(self, task: int, reason: Reason) -> None:
-        demand = self._stream[task].demand
-        if id(demand) not in self._impossible:
-            self._impossible[id(demand)] = self._engine.impossible(demand)
-        never = self._impossible[id(demand)]
+        never = self._never(self._stream[task].demand)
         self._lines[task] = Placement(
             task_id=self._stream[task].id,
             attempt=0,
             outcome=Outcome.UNPLACED if never is None else Outcome.IMPOSSIBLE,
             reason=reason if never is None else never,
         )
+
+    def _never(self, demand: Demand) -> Reason | None:
+        """Why no machine could ever hold it; asked once of each."""
+        if id(demand) not in self._impossible:
+            self._impossible[id(demand)] = self._engine.impossible(demand)
+        return self._impossible[id(demand)]
 
     def _look(self, at: int, step: int) -> None:
         if at >= self._look_at:
