@@ -90,9 +90,8 @@ def compare(
     """What differs between these lists and the claims; the second time it is healed as well."""
     row = connection.execute(select(CLUSTER).where(CLUSTER.c.name == cluster)).one_or_none()
     if row is None or row.state != Reach.REACHABLE or row.epoch != answer.epoch:
-        return (
-            Comparison()
-        )  # Its claims may all have been replaced meanwhile: a grant is under way.
+        # Its claims may all have been replaced meanwhile: a grant is under way.
+        return Comparison()
     seen: list[Seen] = []
     for roll in answer.rolls:
         place = place_of(cluster, roll.machine)
