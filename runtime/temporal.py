@@ -23,6 +23,7 @@ from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.workflow import _Definition
 
 from runtime.settings import TemporalSettings
 
@@ -64,13 +65,27 @@ _BY_ENCODING = PydanticPayloadConverter().converters
 DATA_CONVERTER = DataConverter(payload_converter_class=SharedConverter)
 
 
+class _StrictRunner(SandboxedWorkflowRunner):
+    """The SDK's sandbox. It tries each workflow anew for every worker, and imports all of ours for
+    that, a third of a second each; what has passed once in a process passes again."""
+
+    def prepare_workflow(self, defn: _Definition) -> None:
+        """Refuse what the sandbox would refuse."""
+        if defn.cls not in _PASSED:
+            super().prepare_workflow(defn)
+            _PASSED.add(defn.cls)
+
+
+_PASSED: set[type] = set()
+
+
 def plugin(*, strict: bool = False) -> SimplePlugin:
     """What client, worker and replayer share; strict runs workflows in the sandbox, ours included.
 
     Production runs without it, at half the CPU: the import walls, the banned calls and the tests,
     which are strict, have already shown that workflows are deterministic.
     """
-    runner: WorkflowRunner = SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner()
+    runner: WorkflowRunner = _StrictRunner() if strict else UnsandboxedWorkflowRunner()
     return SimplePlugin("drystone", data_converter=DATA_CONVERTER, workflow_runner=runner)
 
 
