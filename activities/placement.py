@@ -128,9 +128,9 @@ class Placement(PlacementPort):
         try:
             done = await self._writer.run(lambda c: rounds.commit(c, solved, known, _now()))
         except BaseException:
-            rounds.give_back(solved, ())
+            rounds.settle(solved, None)
             raise
-        rounds.give_back(solved, done.claimed)
+        rounds.settle(solved, done.claims)
         remember = self._left_waiting.add if solved.result.verdicts else self._left_waiting.discard
         remember(partition)
         placed = sum(one.number is not None for one in done.claimed)

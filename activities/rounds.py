@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine
 
 from activities.collector import uncollected
+from activities.echoes import Echoes
 from activities.slices import FleetSlices
 from domain.fleet import ClaimResult, PendingTask
 from domain.reasons import Reason
 from domain.verdict import Verdict
 from placement.round import RoundResult
 from store.bell import bell_idle
-from store.claims import PROPOSALS_PER_TRANSACTION_MAX, claim
+from store.claims import PROPOSALS_PER_TRANSACTION_MAX, Claimed, claim_batch
 from store.columns import changed_columns, fleet_columns
 from store.cooldowns import cooling
 from store.session import reading
@@ -58,7 +59,7 @@ class Solved:
 class Committed:
     """What the ledger made of it."""
 
-    claimed: Sequence[ClaimResult]
+    claims: Claimed
     clusters: frozenset[str]
     """Where there is something to deliver."""
     again: bool
@@ -67,6 +68,11 @@ class Committed:
     next_due: datetime | None
     overdue: bool
     """Some rows are past their `not_after`."""
+
+    @property
+    def claimed(self) -> Sequence[ClaimResult]:
+        """The answer to each wish."""
+        return self.claims.results
 
 
 @dataclass(slots=True)
@@ -89,6 +95,7 @@ class PartitionRounds:
     """Shapes that found no machine in this sweep."""
     specs: ShapeSpecs = field(default_factory=ShapeSpecs)
     index: FleetSlices = field(init=False)
+    echoes: Echoes = field(default_factory=Echoes)
 
     def __post_init__(self) -> None:
         self.index = FleetSlices(self.partition, self.partitions)
@@ -128,30 +135,30 @@ class PartitionRounds:
         return self.conclude(connection, solved, self.claim(connection, solved, now), wakes, now)
 
     @uncollected()
-    def claim(self, connection: Connection, solved: Solved, now: datetime) -> list[ClaimResult]:
+    def claim(self, connection: Connection, solved: Solved, now: datetime) -> Claimed:
         """Claim what was decided."""
-        return claim(connection, self.partition, solved.result.placed, now)
+        return claim_batch(connection, self.partition, solved.result.placed, now)
 
     @uncollected()
     def conclude(
         self,
         connection: Connection,
         solved: Solved,
-        claimed: Sequence[ClaimResult],
+        claims: Claimed,
         wakes: int | None,
         now: datetime,
     ) -> Committed:
         """Say why the others wait; sleep, where nothing is left to do."""
-        lost = [one.key for one in claimed if one.number is None]
+        lost = [one.key for one in claims.results if one.number is None]
         verdicts = {**solved.result.verdicts, **dict.fromkeys(lost, _LOST)}
         record_verdicts(connection, verdicts, now)
-        won = {one.key for one in claimed if one.number is not None}
+        won = {one.key for one in claims.results if one.number is not None}
         again = bool(lost) or solved.more
         asleep = (
             wakes is not None and not again and bell_idle(connection, self.partition, wakes, now)
         )
         return Committed(
-            claimed=claimed,
+            claims=claims,
             clusters=frozenset(p.cluster for p in solved.result.placed if p.key in won),
             again=again,
             asleep=asleep,
@@ -159,13 +166,16 @@ class PartitionRounds:
             overdue=bool(solved.expired),
         )
 
-    def give_back(self, solved: Solved, claimed: Sequence[ClaimResult]) -> None:
-        """The room of those that lost their claim; without a commit, of all."""
-        won = {one.key for one in claimed if one.number is not None}
+    def settle(self, solved: Solved, claims: Claimed | None) -> None:
+        """After the commit; None where there was none. Losers give their room back."""
+        results = () if claims is None else claims.results
+        won = {one.key for one in results if one.number is not None}
         for proposal in solved.result.placed:
             if proposal.key not in won:
                 spec = solved.tasks[proposal.key].spec
                 self.index.release(proposal.cluster, proposal.machine, spec)
+        if claims is not None:
+            self.echoes.committed(claims, self.revision)
 
     def _sweep(self, tasks: Sequence[PendingTask], result: RoundResult, *, full: bool) -> bool:
         """Remember what found no machine; True when the next round can look further."""
@@ -182,9 +192,10 @@ class PartitionRounds:
             self.index.replace(now_there)
             self.compared_at = now
         else:
-            now_there = changed_columns(connection, self.revision)
+            now_there = changed_columns(connection, self.revision, self.echoes.known)
             self.index.refresh(now_there)
         self.revision = now_there.revision
+        self.echoes.read(self.revision)
 
 
 def _by_shape(pairs: set[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -62,8 +62,11 @@ class FleetSlices:
 
     def release(self, cluster: str, machine: str, spec: TaskSpec) -> None:
         """Give back what `place` took; a machine that has left took it along."""
-        index = self._mine if self._others is None or self._is_mine(machine) else self._others
-        index.release(MachineId(cluster, machine), spec)
+        self.index_of(machine).release(MachineId(cluster, machine), spec)
+
+    def index_of(self, machine: str) -> MachineIndex:
+        """The index that has the machines of this name."""
+        return self._mine if self._others is None or self._is_mine(machine) else self._others
 
     def _parts(self, machines: MachineColumns) -> list[tuple[MachineIndex, MachineColumns]]:
         """Each index with the machines that are for it."""

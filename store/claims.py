@@ -3,7 +3,8 @@
 Whole batches in a few statements. What a round proposes is only a wish: here the rows decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,8 +15,8 @@ from domain.fleet import ClaimResult, Proposal
 from domain.reasons import Reason
 from domain.resources import COLUMNS
 from domain.supervision import Reach
-from store.dialects import by_index
-from store.locking import Work, rows_by_key
+from store.dialects import by_index, next_revision
+from store.locking import Work, tuples_by_key
 from store.machines import CAPACITY
 from store.mapping import micros, place_of, read_extra
 from store.minting import Won, mint_many
@@ -38,7 +39,7 @@ _LOCK_MACHINES = Prepared(
         MACHINE.c.place,
         *(MACHINE.c[name] for name in (*CAPACITY, *USED)),
         *(MACHINE.c.cap_extra, MACHINE.c.used_extra),
-        *(MACHINE.c.cordoned, MACHINE.c.reachable),
+        *(MACHINE.c.cordoned, MACHINE.c.reachable, MACHINE.c.revision),
     )
     .where(one_of(MACHINE.c.place))
     .order_by(MACHINE.c.place)
@@ -53,35 +54,60 @@ _LOCK_TASKS = Prepared(
     .order_by(TASK.c.key)
     .with_for_update(key_share=True)
 )
+_TEAM, _PARTITION, _PHASE, _NUMBER, _NOT_BEFORE, _EXTRA = range(1, 7)
+_VECTOR = slice(7, 7 + len(COLUMNS))
+_CORDONED, _REACHABLE = -3, -2
+"""Where a fact stands in those rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a batch of claims came to, and what it made of the machines it used."""
+
+    results: list[ClaimResult]
+    """One for each proposal, in their order."""
+    revision: int = 0
+    """What the machines used bear from now on."""
+    before: Mapping[str, int] = field(default_factory=dict)
+    """By place, the revision that each of them bore when this transaction locked it."""
 
 
 class _Machine:
     """A machine that may be used, and what is left of it for this transaction to give."""
 
-    def __init__(self, row: Any) -> None:
-        values = tuple(row)
-        self.free = [there - used for there, used in zip(values[1:6], values[6:11], strict=True)]
+    __slots__ = ("free", "free_extra", "had", "revision")
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        _, cpu, memory, gpu, disk, net, *used, cap_extra, used_extra, _, _, revision = row
+        self.had = (cpu - used[0], memory - used[1], gpu - used[2], disk - used[3], net - used[4])
+        self.free = self.had
         self.free_extra: dict[str, int] = {}
-        if row.cap_extra is not None:
-            used = read_extra(row.used_extra)
-            self.free_extra = {n: a - used.get(n, 0) for n, a in read_extra(row.cap_extra).items()}
+        self.revision: int = revision
+        if cap_extra is not None:
+            taken = read_extra(used_extra)
+            self.free_extra = {n: a - taken.get(n, 0) for n, a in read_extra(cap_extra).items()}
 
     def give(self, vector: Sequence[int], extra: str | None) -> bool:
         """Take room for one more; False, and nothing taken, where it would be too much."""
         have = self.free
-        after = [
+        after = (
             *(have[0] - vector[0], have[1] - vector[1], have[2] - vector[2]),
             *(have[3] - vector[3], have[4] - vector[4]),
-        ]
+        )
         if min(after) < 0:
             return False
-        asked = read_extra(extra)
-        if asked and any(self.free_extra.get(n, 0) < amount for n, amount in asked.items()):
-            return False
+        if extra is not None:
+            asked = read_extra(extra)
+            if any(self.free_extra.get(n, 0) < amount for n, amount in asked.items()):
+                return False
+            for name, amount in asked.items():
+                self.free_extra[name] -= amount
         self.free = after
-        for name, amount in asked.items():
-            self.free_extra[name] -= amount
         return True
+
+    def given(self) -> Room:
+        """What this transaction has taken of the standard quantities."""
+        return Room([had - left for had, left in zip(self.had, self.free, strict=True)])
 
 
 def claim(
@@ -91,65 +117,86 @@ def claim(
 
     The caller hints at the clusters of the claims made.
     """
+    return claim_batch(connection, partition, proposals, now).results
+
+
+def claim_batch(
+    connection: Connection, partition: int, proposals: Sequence[Proposal], now: datetime
+) -> Claimed:
+    """`claim`, for one who keeps an index and wants to know which machines it still knows."""
     assert len(proposals) <= PROPOSALS_PER_TRANSACTION_MAX, len(proposals)
     if not proposals:
-        return []
+        return Claimed([])
     by_index(connection, len(proposals))
     work = Work(connection, micros(now))
     reachable = _reachable(connection, {p.cluster for p in proposals})
     tasks = _waiting(work, partition, {p.key for p in proposals})
-    places = {place_of(p.cluster, p.machine) for p in proposals if p.cluster in reachable}
-    machines = _machines(connection, places)
+    places = [place_of(p.cluster, p.machine) for p in proposals]
+    wanted = {at for at, p in zip(places, proposals, strict=True) if p.cluster in reachable}
+    machines = _machines(connection, wanted)
     won: list[Won] = []
     results = []
-    for proposal in proposals:
-        key, cluster, machine = proposal.key, proposal.cluster, proposal.machine
-        task, place = tasks.get(key), place_of(cluster, machine)
-        there = machines.get(place)
-        if task is None or there is None or not _take(work, task, there, place):
+    for proposal, place in zip(proposals, places, strict=True):
+        key = proposal.key
+        task, there = tasks.get(key), machines.get(place)
+        if task is None or there is None or not there.give(task[_VECTOR], task[_EXTRA]):
             results.append(ClaimResult(key, None, Reason.LOST_RACE))
             continue
         del tasks[key]
-        won.append((cluster, machine, work.now, key))
-        results.append(ClaimResult(key, task.number + 1))
-    if won:
-        mint_many(connection, won)
-        write_used(work, locked=True)
-        write_usage(work)
-    return results
+        _note(work, task, place)
+        won.append((proposal.cluster, proposal.machine, work.now, key))
+        results.append(ClaimResult(key, task[_NUMBER] + 1))
+    if not won:
+        return Claimed(results)
+    return Claimed(results, *_write(work, won, machines))
 
 
-def _take(work: Work, task: Any, machine: _Machine, place: str) -> bool:
-    """Room on the machine, charged to the team; False where there is not enough."""
-    vector = task[-len(COLUMNS) :]
-    if not machine.give(vector, task.extra):
-        return False
-    for sums, name in ((work.used, place), (work.charged, task.team)):
-        room = sums.get(name)
-        if room is None:
-            room = sums[name] = Room()
-        room.add_vector(vector)
-        if task.extra is not None:
-            room.add(Room(extra=read_extra(task.extra)))
-    return True
+def _note(work: Work, task: Sequence[Any], place: str) -> None:
+    """Charge the team; of the machine's room only what `_Machine` does not add up itself."""
+    charged = work.charged.get(task[_TEAM])
+    if charged is None:
+        charged = work.charged[task[_TEAM]] = Room()
+    charged.add_vector(task[_VECTOR])
+    if task[_EXTRA] is not None:
+        extra = Room(extra=read_extra(task[_EXTRA]))
+        charged.add(extra)
+        work.take_room(place, extra, 1)
 
 
-def _waiting(work: Work, partition: int, keys: set[str]) -> dict[str, Any]:
+def _write(
+    work: Work, won: Sequence[Won], machines: Mapping[str, _Machine]
+) -> tuple[int, dict[str, int]]:
+    """Write it all; the revision of the machines used, and what it was before."""
+    used = {place_of(cluster, machine) for cluster, machine, _, _ in won}
+    for place in used:
+        given = machines[place].given()
+        if place in work.used:
+            given.add(work.used[place])
+        work.used[place] = given
+    mint_many(work.connection, won)
+    revision = next_revision(work.connection)
+    write_used(work, revision)
+    write_usage(work)
+    return revision, {place: machines[place].revision for place in used}
+
+
+def _waiting(work: Work, partition: int, keys: set[str]) -> dict[str, Sequence[Any]]:
     """The locked rows of those that wait here and are due, by key."""
-    rows = rows_by_key(work.connection, _LOCK_TASKS, keys)
     return {
-        row.key: row
-        for row in rows
-        if row.phase == Phase.PENDING and row.partition == partition and row.not_before <= work.now
+        row[0]: row
+        for row in tuples_by_key(work.connection, _LOCK_TASKS, keys)
+        if row[_PHASE] == Phase.PENDING
+        and row[_PARTITION] == partition
+        and row[_NOT_BEFORE] <= work.now
     }
 
 
 def _reachable(connection: Connection, clusters: set[str]) -> set[str]:
     """Locked, so that none of them is marked silent while this transaction gives it work."""
-    return {row.name for row in rows_by_key(connection, _SHARE_CLUSTERS, clusters)}
+    return {row[0] for row in tuples_by_key(connection, _SHARE_CLUSTERS, clusters)}
 
 
 def _machines(connection: Connection, places: set[str]) -> dict[str, _Machine]:
     """Those that may be used, locked, by place."""
-    rows = rows_by_key(connection, _LOCK_MACHINES, places)
-    return {row.place: _Machine(row) for row in rows if row.reachable and not row.cordoned}
+    rows = tuples_by_key(connection, _LOCK_MACHINES, places)
+    return {row[0]: _Machine(row) for row in rows if row[_REACHABLE] and not row[_CORDONED]}

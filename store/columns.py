@@ -13,9 +13,9 @@ from sqlalchemy import Connection, bindparam, select
 from domain.fleet import Beside, MachineColumns
 from domain.resources import COLUMNS
 from store.dialects import reading_mark
-from store.fleet import besides, clusters_usable
+from store.fleet import PLACES_PER_STATEMENT_MAX, besides, clusters_usable
 from store.mapping import read_extra, read_labels, read_taints
-from store.prepared import Prepared
+from store.prepared import KEYS, Prepared, one_of
 from store.tables import MACHINE
 
 _NAMES = (
@@ -26,7 +26,11 @@ _NAMES = (
 )
 _SELECT = select(*(MACHINE.c[name] for name in _NAMES))
 _ALL = Prepared(_SELECT)
-_CHANGED = Prepared(_SELECT.where(MACHINE.c.revision >= bindparam("since")))
+_SINCE = MACHINE.c.revision >= bindparam("since")
+_CHANGED = Prepared(_SELECT.where(_SINCE))
+_CHANGED_PLACES = Prepared(select(MACHINE.c.place, MACHINE.c.revision).where(_SINCE))
+_AT = Prepared(_SELECT.where(one_of(MACHINE.c.place)))
+NOTHING_KNOWN: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,34 @@ def fleet_columns(connection: Connection) -> FleetColumns:
     return FleetColumns(machine_columns(connection), clusters_usable(connection), mark)
 
 
-def changed_columns(connection: Connection, since: int) -> FleetColumns:
-    """The machines that may have changed since a read that answered with this revision."""
+def changed_columns(
+    connection: Connection, since: int, known: Mapping[str, int] = NOTHING_KNOWN
+) -> FleetColumns:
+    """The machines that may have changed since a read that answered with this revision.
+
+    `known`: by place, revisions whose state the caller has already; such a machine is left out.
+    """
     mark = reading_mark(connection)
-    rows = _CHANGED.tuples(connection, {"since": since})
+    if known:
+        rows = _rows_at(connection, _unknown(connection, since, known))
+    else:
+        rows = _CHANGED.tuples(connection, {"since": since})
     places = [row[0] for row in rows]
     columns = _columns(rows, besides(connection, places))
     return FleetColumns(columns, clusters_usable(connection), mark)
+
+
+def _unknown(connection: Connection, since: int, known: Mapping[str, int]) -> list[str]:
+    changed = _CHANGED_PLACES.tuples(connection, {"since": since})
+    return [place for place, revision in changed if known.get(place) != revision]
+
+
+def _rows_at(connection: Connection, places: Sequence[str]) -> list[Any]:
+    rows: list[Any] = []
+    for first in range(0, len(places), PLACES_PER_STATEMENT_MAX):
+        some = places[first : first + PLACES_PER_STATEMENT_MAX]
+        rows += _AT.tuples(connection, {KEYS: some})
+    return rows
 
 
 def machine_columns(connection: Connection) -> MachineColumns:

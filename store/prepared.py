@@ -47,6 +47,22 @@ def _one_of_postgresql(element: one_of, compiler: Any, **given: Any) -> str:
     return f"{column} = ANY({keys})"
 
 
+def array_text(values: Sequence[Any]) -> str:
+    """An array of PostgreSQL as it is written: many times faster made here than by the driver,
+    which asks each element for its kind. Whole numbers, texts and None.
+    """
+    if all(type(value) is int for value in values):
+        return "{" + ",".join(map(str, values)) + "}"
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    assert value is None or type(value) is int, value
+    return "NULL" if value is None else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     sql: str
@@ -59,7 +75,10 @@ class _Compiled:
     def params(self, given: Params) -> Any:
         values = {**self.fixed, **given}
         if self.order is None:
-            return values
+            return {
+                name: array_text(value) if isinstance(value, list | tuple) else value
+                for name, value in values.items()
+            }
         if KEYS in given:
             values[KEYS] = json.dumps(list(given[KEYS]))
         return tuple([values[name] for name in self.order])

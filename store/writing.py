@@ -40,6 +40,7 @@ def _update_lines(table: Table, key: str, names: Iterable[str]) -> Prepared:
 _UPDATE_TASKS = _update_lines(TASK, "key", _TASK_NAMES)
 _UPDATE_CLAIMS = _update_lines(CLAIM, "attempt", _CLAIM_NAMES)
 _ADD_USED = ChangeByKey(MACHINE, "place", adds=USED, computed={"revision": revision_expression})
+_ADD_USED_AT = ChangeByKey(MACHINE, "place", sets=("revision",), adds=USED)
 _UPDATE_USED_EXTRA = Prepared(
     update(MACHINE)
     .where(MACHINE.c.place == bindparam("b_place"))
@@ -102,8 +103,9 @@ def _write_events(work: Work) -> None:
     _PUT_EVENTS.run_many(work.connection, list(latest.values()))
 
 
-def write_used(work: Work, *, locked: bool = False) -> None:
-    """Add to the used columns of machines, `locked` where the caller holds their rows."""
+def write_used(work: Work, revision: int | None = None) -> None:
+    """Add to the used columns of machines. `revision`: this transaction's `next_revision`, where
+    the caller knows it and holds the rows already."""
     used = {place: room for place, room in sorted(work.used.items()) if not room.is_nothing()}
     if not used:
         return
@@ -111,10 +113,14 @@ def write_used(work: Work, *, locked: bool = False) -> None:
     with_extra = {place: room for place, room in used.items() if room.extra}
     # One statement changes its rows in an order of its own; so they are locked first, in ours.
     # And sums of the named extras are read, added up here and written.
-    ordered = locked or len(used) == 1 or connection.dialect.name == "sqlite"
+    ordered = revision is not None or len(used) == 1 or connection.dialect.name == "sqlite"
     lock = bool(with_extra) or not ordered
     before = dict(rows_by_key(connection, _LOCK_MACHINES, used)) if lock else {}
-    _ADD_USED.run(connection, [(*room.vector, place) for place, room in used.items()])
+    if revision is None or connection.dialect.name == "postgresql":
+        _ADD_USED.run(connection, [(*room.vector, place) for place, room in used.items()])
+    else:
+        rows = [(revision, *room.vector, place) for place, room in used.items()]
+        _ADD_USED_AT.run(connection, rows)
     if with_extra:
         after = {place: _sum_text(before[place], room) for place, room in with_extra.items()}
         changes = [{"b_place": place, "b_used_extra": text} for place, text in after.items()]

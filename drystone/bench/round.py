@@ -142,15 +142,15 @@ def _place(engine: Engine, rounds: PartitionRounds, batch: int) -> Tally:
             done = rounds.conclude(connection, solved, claimed, None, datetime.now(UTC))
             told = time.perf_counter()
         tally.ended_at = time.perf_counter()
-        rounds.give_back(solved, claimed)
+        rounds.settle(solved, claimed)
         # The commit itself is counted with the claims: it is theirs even where no verdict is.
         settled = done_claiming + (tally.ended_at - told)
         tally.add(began, read, decided, settled, tally.ended_at)
-        tally.placed += sum(one.number is not None for one in claimed)
-        tally.conflicts += sum(one.number is None for one in claimed)
+        tally.placed += sum(one.number is not None for one in claimed.results)
+        tally.conflicts += sum(one.number is None for one in claimed.results)
         with reading(engine) as connection:
             again = done.again or (
-                bool(claimed) and waiting_count(connection, rounds.partition) > 0
+                bool(claimed.results) and waiting_count(connection, rounds.partition) > 0
             )
     return tally
 

@@ -31,7 +31,7 @@ def one_round(world: World) -> None:
         engine=world.engine, partition=0, compare_every=timedelta(minutes=1), tasks_max=100
     )
     solved = rounds.solve(world.now, seed=1)
-    rounds.give_back(solved, world.do(rounds.commit, solved, None, world.now).claimed)
+    rounds.settle(solved, world.do(rounds.commit, solved, None, world.now).claims)
 
 
 def set_cordon(world: World, *, cordoned: bool) -> None:

@@ -52,7 +52,7 @@ def at_once(world: World, rounds: list[PartitionRounds]) -> list[Committed]:
     done = []
     for one, wishes in zip(rounds, solved, strict=True):
         done.append(world.do(one.commit, wishes, None, world.now))
-        one.give_back(wishes, done[-1].claimed)
+        one.settle(wishes, done[-1].claims)
     return done
 
 
@@ -105,7 +105,7 @@ def test_a_scheduler_that_was_replaced_while_it_decided_takes_nothing_twice(worl
     stale = former.solve(world.now, seed=1)
     (done,) = at_once(world, [successor])
     late = world.do(former.commit, stale, None, world.now)
-    former.give_back(stale, late.claimed)
+    former.settle(stale, late.claims)
     assert [one.number for one in done.claimed] == [1]
     assert [(one.number, one.reason) for one in late.claimed] == [(None, Reason.LOST_RACE)]
     assert world.task(f"{TEAMS[0]}/t").number == 1

@@ -36,7 +36,7 @@ def one_round(world: World, of: PartitionRounds) -> Committed:
     """Solve and commit."""
     solved = of.solve(world.now, seed=1)
     done = world.do(of.commit, solved, None, world.now)
-    of.give_back(solved, done.claimed)
+    of.settle(solved, done.claims)
     return done
 
 
