@@ -151,13 +151,7 @@ class MachineIndex:
     def put_used(self, slots: Slots, used: Column, reachable: Mask) -> None:
         """Heartbeats as columns: what is in use of the standard resources but GPUs (int32 of shape
         (columns, slots), the row of GPUs ignored), and who answers. No machine twice."""
-        capacity = self.room.capacity[: len(COLUMNS), slots]
-        free = capacity - used
-        free[GPU] = self.room.free[GPU, slots]
-        grown = bool((free > self.room.free[: len(COLUMNS), slots]).any())
-        self.room.free[: len(COLUMNS), slots] = free
-        self.room.overdrawn |= bool((free < 0).any())
-        self.room.derive(slots)
+        grown = self.room.put_used(slots, used)
         turned = slots[self.reachable[slots] != reachable]
         if len(turned):
             self.reachable[slots] = reachable

@@ -17,8 +17,8 @@ Parts = npt.NDArray[np.float32]
 
 CPU, MEMORY, GPU = 0, 1, 2
 """The columns that packing looks at: the ones that run out."""
-_NARROW = ("level",)
-_WIDE = ("capacity", "free", "along", "square")
+_NARROW = ("tilt", "level")
+_WIDE = ("capacity", "free", "per_unit", "along")
 
 
 class RoomTable:
@@ -28,11 +28,14 @@ class RoomTable:
         self.capacity: Column = np.zeros((len(COLUMNS), 0), dtype=np.int32)
         self.free: Column = np.zeros((len(COLUMNS), 0), dtype=np.int32)
         """Below zero where more is held than there is."""
+        self.per_unit: Parts = np.zeros((2, 0), dtype=np.float32)
+        """1 / capacity of cpu and memory: makes parts of quantities; 0 where there is none."""
         self.along: Parts = np.zeros((2, 0), dtype=np.float32)
         """What is free of cpu and of memory, as parts of the machine, scaled to length 1 together
-        with the part of its GPUs; per unit of the quantity."""
-        self.square: Parts = np.zeros((2, 0), dtype=np.float32)
-        """1 / capacity^2 of cpu and memory: makes squares of parts of squares of quantities."""
+        with the part of its GPUs; that of memory times the root of `tilt`."""
+        self.tilt: Parts = np.zeros(0, dtype=np.float32)
+        """(cpu / memory of the machine)^2: a task that asks r times as much memory as cpu asks
+        r * sqrt(tilt) times as large a part of the memory as of the cpu."""
         self.level: Parts = np.zeros(0, dtype=np.float32)
         """The mean part that is free, of cpu, memory and GPUs where there are any."""
         self.devices = DeviceTable()
@@ -118,9 +121,27 @@ class RoomTable:
         self.free[:, slots] = free
         self.overdrawn |= bool((free < 0).any())
         sizes = capacity[:2].astype(np.float32)
-        self.square[:, slots] = np.divide(
-            np.float32(1.0), sizes * sizes, out=np.ones_like(sizes), where=sizes > 0
-        )
+        per_unit = np.divide(np.float32(1.0), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        self.per_unit[:, slots] = per_unit
+        both = per_unit.min(axis=0) > 0
+        ratio = np.divide(sizes[CPU], sizes[MEMORY], out=np.zeros_like(sizes[CPU]), where=both)
+        self.tilt[slots] = ratio * ratio
+        self.derive(slots)
+        return grown
+
+    def put_used(self, slots: Slots, used: Column) -> bool:
+        """From now on so much is in use of the standard resources but GPUs, whose row is ignored
+        (int32 of shape (columns, slots)). True when somewhere less than before."""
+        grown = False
+        for column, amounts in enumerate(used):
+            if column == GPU:
+                continue
+            free = self.free[column]
+            after = self.capacity[column].take(slots)
+            after -= amounts
+            grown = grown or bool((after > free.take(slots)).any())
+            self.overdrawn = self.overdrawn or bool(after.min(initial=0) < 0)
+            free[slots] = after
         self.derive(slots)
         return grown
 
@@ -128,33 +149,62 @@ class RoomTable:
         """Bring what scores read up to date on these machines.
 
         The order of the floating-point steps decides about ties, so it is the same for one machine
-        and for many.
+        and for many, and for machines without GPUs whether or not others have any.
         """
-        sizes = self.capacity[:3, slots].astype(np.float32)
-        there = np.maximum(self.free[:3, slots], 0).astype(np.float32)
-        if len(self.devices.free):
-            there[GPU] = self.devices.left[slots] * np.float32(1 / WHOLE_MILLI)
-        sized = sizes > 0
-        one_over = np.divide(np.float32(1.0), sizes, out=np.zeros_like(sizes), where=sized)
-        parts = there * one_over
-        length = np.sqrt((parts * parts).sum(axis=0))
+        cpu, memory = (self._part_free(column, slots) for column in (CPU, MEMORY))
+        length = cpu * cpu
+        length += memory * memory
+        level = cpu + memory
+        kinds: Parts | np.float32 = np.float32(2.0)
+        gpu = self.capacity[GPU].take(slots)
+        if gpu.any():
+            part, has = self._part_idle(slots, gpu)
+            length += part * part
+            level += part
+            kinds = kinds + has
+        np.sqrt(length, out=length)
         length[length == 0] = 1.0
-        self.along[:, slots] = parts[:2] * one_over[:2] / length
-        self.level[slots] = parts.sum(axis=0) / np.maximum(sized.sum(axis=0), 1).astype(np.float32)
+        level /= kinds
+        cpu /= length
+        memory /= length
+        memory *= np.sqrt(self.tilt.take(slots))
+        self.along[CPU][slots], self.along[MEMORY][slots] = cpu, memory
+        self.level[slots] = level
+
+    def _part_free(self, column: int, slots: Slots) -> Parts:
+        there = self.free[column].take(slots)
+        if self.overdrawn:
+            np.maximum(there, 0, out=there)
+        part: Parts = there.astype(np.float32)
+        part *= self.per_unit[column].take(slots)
+        return part
+
+    def _part_idle(self, slots: Slots, count: Column) -> tuple[Parts, Parts]:
+        """The part of its GPUs that is idle, and 1 where the machine has any, else 0."""
+        idle = self.devices.left.take(slots).astype(np.float32)
+        idle *= np.float32(1 / WHOLE_MILLI)
+        idle /= np.maximum(count, 1).astype(np.float32)
+        return idle, (count > 0).astype(np.float32)
 
     def take(self, slots: Slots, amounts: Column) -> None:
         """So much less on machines that differ from each other (int32 of shape (columns, slots));
         no column may fall below zero for it. The count of free devices is not touched here."""
-        after = self.free[: len(amounts), slots] - amounts
-        assert ((after >= 0) | (amounts == 0)).all(), "more taken than there is"
-        self.free[: len(amounts), slots] = after
+        for free, amount in zip(self.free, amounts, strict=False):
+            if amount.any():
+                after = free.take(slots)
+                after -= amount
+                assert after.min() >= 0 or not amount[after < 0].any(), "more taken than there is"
+                free[slots] = after
 
     def give_back(self, slots: Slots, amounts: Column) -> None:
         """So much more, likewise; never more than there is in all."""
-        after = self.free[: len(amounts), slots] + amounts
-        fits = (after <= self.capacity[: len(amounts), slots]) | (amounts == 0)
-        assert fits.all(), "more given back than there is"
-        self.free[: len(amounts), slots] = after
+        for free, capacity, amount in zip(self.free, self.capacity, amounts, strict=False):
+            if amount.any():
+                after = free.take(slots)
+                after += amount
+                over = after > capacity.take(slots)
+                assert not (over & (amount != 0)).any(), "more given back than there is"
+                free[slots] = after
 
     def clear(self, slot: int) -> None:
         """The machine has left."""

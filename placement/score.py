@@ -27,12 +27,13 @@ def packing(hands: Hands) -> Scores:
     room, ask = hands.index.room, hands.batch.ask
     # A task that asks nothing of one of them counts as asking for one unit.
     cpu, memory = np.maximum(ask[:2, hands.codes], 1).astype(np.float32)
-    cosine: Scores = hands.of(room.along[CPU]) * cpu
-    cosine += hands.of(room.along[MEMORY]) * memory
-    length = hands.of(room.square[CPU]) * (cpu * cpu)
-    length += hands.of(room.square[MEMORY]) * (memory * memory)
+    ratio = memory / cpu
+    cosine: Scores = hands.of(room.along[MEMORY]) * ratio
+    cosine += hands.of(room.along[CPU])
+    length = hands.of(room.tilt) * (ratio * ratio)
+    length += np.float32(1.0)
     np.sqrt(length, out=length)
-    np.divide(cosine, length, out=cosine)
+    cosine /= length
     return cosine
 
 
