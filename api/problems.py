@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from domain.errors import (
     BusyError,
@@ -57,6 +58,7 @@ _STATUS: Sequence[tuple[type[DrystoneError], HTTPStatus]] = (
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _CODE = {400: "invalid", 404: "not_found", 405: "method_not_allowed", 422: "invalid"}
 
 
@@ -117,16 +119,34 @@ def _printable(text: str, limit: int = MESSAGE_CHARS_MAX) -> str:
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: paths and methods that nobody answers."""
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
+    detail, headers = str(error.detail), dict(error.headers or {})
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"there is nothing at {request.url.path}; /docs lists what there is"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names the methods of one route only; a path may have several.
+        headers["Allow"] = allowed = ", ".join(_methods(request))
+        detail = f"{request.url.path} does not answer {request.method}, but {allowed}"
     problem = Problem(
         title=title,
         status=error.status_code,
-        detail=_printable(str(error.detail)),
+        detail=_printable(detail),
         code=_CODE.get(error.status_code, title.lower().replace(" ", "_")),
     )
-    return problem_response(problem, error.headers)
+    return problem_response(problem, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Those that this path answers."""
+    asked = {name: request.scope[name] for name in ("type", "path", "root_path", "headers")}
+    return [
+        method
+        for method in _METHODS
+        if any(r.matches({**asked, "method": method})[0] is Match.FULL for r in request.app.routes)
+    ]
 
 
 async def _bug(request: Request, error: Exception) -> Response:

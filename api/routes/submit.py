@@ -13,6 +13,7 @@ from api.problems import MaybeAcceptedError, UnreadableError
 from api.schema import SUBMISSION, refusals
 from domain.errors import BacklogFullError, ConflictError, InvalidError, UnavailableError
 from domain.ids import task_id_of_key
+from domain.once import repeated_key
 from domain.task import SubmitTask, TaskSpec, body_digest
 from domain.views import TaskView
 from store import tasks
@@ -75,6 +76,8 @@ def read_submission(body: bytes, key: str | None) -> tuple[TaskSpec, bool]:
         raise UnreadableError(f"the body is not JSON: {error}") from None
     if not isinstance(given, dict):
         raise InvalidError("the body must be a JSON object")
+    if twice := repeated_key(body):
+        raise UnreadableError(f"{twice}: stands twice in the body, and only one can be meant")
     chosen = given.get("id") is not None
     if key is not None:
         _use_key(given, key)

@@ -1,6 +1,7 @@
 """The benchmarks as commands: `drystone bench NAME --json` prints one object and nothing else."""
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +12,15 @@ from drystone.bench import fill as fill_bench
 from drystone.bench import lifecycle as lifecycle_bench
 from drystone.bench import placement as placement_bench
 from drystone.bench import round as round_bench
+from drystone.bench.telling import measuring
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure Drystone.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Measure Drystone.",
+)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -32,8 +40,8 @@ def lifecycle(
     as_json: JsonFlag = False,
 ) -> None:
     """A whole task beside the least that a durable task can cost, on an installation of its own."""
-    say = Console(stderr=True).print
-    found = lifecycle_bench.run(tasks, concurrency, rate, index_machines, say)
+    with measuring("lifecycle", sys.stderr) as say:
+        found = lifecycle_bench.run(tasks, concurrency, rate, index_machines, say)
     _print(found, as_json)
 
 
@@ -46,7 +54,9 @@ def placement(
     as_json: JsonFlag = False,
 ) -> None:
     """A batch on machines about 70 % in use: columns in, machines out, room taken in memory."""
-    _print(placement_bench.run(machines, tasks, min(shapes, tasks), seed), as_json)
+    with measuring("placement", sys.stderr) as say:
+        found = placement_bench.run(machines, tasks, min(shapes, tasks), seed, say=say)
+    _print(found, as_json)
 
 
 @app.command()
@@ -56,7 +66,9 @@ def fill(
     as_json: JsonFlag = False,
 ) -> None:
     """Batch after batch from 70 % in use until hardly a task fits: what scarcity costs."""
-    _print(fill_bench.run(machines, batch), as_json)
+    with measuring("fill", sys.stderr) as say:
+        found = fill_bench.run(machines, batch, say)
+    _print(found, as_json)
 
 
 @app.command("round")
@@ -70,8 +82,9 @@ def whole_round(
     as_json: JsonFlag = False,
 ) -> None:
     """From rows that wait to claims committed: the ledger read, placement, claims and verdicts."""
-    say = Console(stderr=True).print
-    _print(round_bench.run(machines, tasks, partitions, database, say), as_json)
+    with measuring("round", sys.stderr) as say:
+        found = round_bench.run(machines, tasks, partitions, database, say)
+    _print(found, as_json)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from domain.resources import COLUMNS
 from drystone.bench.fleets import batch, fleet, some_shapes
 from drystone.bench.measure import percentile
+from drystone.bench.telling import Say, silent
 from placement.assign import UNPLACED, assign
 from placement.index import MachineIndex
 
@@ -20,8 +21,9 @@ EXHAUSTED_PART = 0.01
 """Done when less than this part of a batch finds a machine."""
 
 
-def run(machines: int, batch_tasks: int) -> dict[str, Any]:
+def run(machines: int, batch_tasks: int, say: Say = silent) -> dict[str, Any]:
     """One run from 70 % in use until hardly a task fits; only `assign` is timed."""
+    say(f"{machines} machines")
     index = MachineIndex()
     index.upsert_columns(fleet(machines, SEED))
     rng = random.Random(SEED)
@@ -29,6 +31,7 @@ def run(machines: int, batch_tasks: int) -> dict[str, Any]:
     took: list[float] = []
     placements = 0
     for number in range(BATCHES_MAX):
+        say(f"batch {number + 1}, {placements} placed")
         tasks = batch(shapes, batch_tasks, rng)
         started = time.perf_counter()
         done = assign(index, tasks, seed=number)

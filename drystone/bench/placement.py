@@ -19,6 +19,7 @@ from domain.fleet import MachineColumns
 from domain.resources import COLUMNS
 from drystone.bench.fleets import batch, fleet, some_shapes
 from drystone.bench.generated import ledger_database
+from drystone.bench.telling import Say, silent
 from placement.assign import UNPLACED, Assigned, assign
 from placement.demand import Batch, Shape
 from placement.feasible import feasible
@@ -40,9 +41,15 @@ ROWS_PER_STATEMENT = 5_000
 
 
 def run(
-    machines: int, tasks: int, shapes: int, seed: int, stored: int = STORED_MACHINES
+    machines: int,
+    tasks: int,
+    shapes: int,
+    seed: int,
+    stored: int = STORED_MACHINES,
+    say: Say = silent,
 ) -> dict[str, Any]:
     """Medians of runs that all start from the same fleet, about 70 % in use."""
+    say(f"{machines} machines")
     columns = fleet(machines, seed)
     index = MachineIndex()
     index.upsert_columns(columns)
@@ -52,15 +59,18 @@ def run(
     _undo(index, many, assign(index, many, seed=seed))  # Warm: rules and pools are known.
     took, placed, hand = [], 0, 0
     for number in range(RUNS):
+        say(f"run {number + 1} of {RUNS}")
         started = time.perf_counter()
         done = assign(index, many, seed=seed + number)
         took.append(time.perf_counter() - started)
         placed, hand = int(np.count_nonzero(done.slot != UNPLACED)), done.least_hand
         _undo(index, many, done)
+    say("one task, and the naive scan")
     singles = []
     for number, shape in enumerate(some_shapes(ONE_TASK_RUNS, rng)):
         singles.append(_timed(partial(assign, index, Batch.of([shape]), seed=number)))
     naive = [_timed(partial(_naive, index, shape)) for shape in some_shapes(NAIVE_TASKS, rng)]
+    say("the index loaded, and heartbeats")
     return {
         "machines": machines,
         "tasks": tasks,

@@ -1,13 +1,15 @@
 """What people may say about a task, made a submission. What it means is checked by the API."""
 
 import json
+import re
 import uuid
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from domain.misfit import given
+from domain.once import repeated_key
 from drystone.cli.exits import Exit
 from drystone.cli.output import fail
 
@@ -132,6 +134,9 @@ def _check_text(what: str, text: str) -> None:
         fail(f"{what} is not UTF-8: a task is sent as text", Exit.USAGE)
 
 
+_IN_A_LIST = re.compile(r"\[(\d+)\]\.(.*)", re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Entry:
     """A submission of a file, and where it stands there: `tasks.jsonl, line 3`."""
@@ -144,7 +149,7 @@ def read_entries(file: str, text: str) -> list[Entry]:
     """Submissions from JSON (an object or a list) or from one object a line; ids where none are."""
     entries = _entries(file, text)
     if not entries:
-        fail(f"{file}: there is no task in it", Exit.REFUSED)
+        fail(f"{file}: there is no task in it", Exit.USAGE)
     for entry in entries:
         if entry.body.get("id") is None:
             entry.body["id"] = fresh_id()
@@ -153,15 +158,21 @@ def read_entries(file: str, text: str) -> list[Entry]:
 
 def _entries(file: str, text: str) -> list[Entry]:
     try:
-        whole = json.loads(text)
-    except ValueError as error:
+        whole, twice = _read(text)
+    except (ValueError, RecursionError) as error:
         first = next((line for line in text.splitlines() if line.strip()), "")
         if text.strip() and not _is_json(first):
             # Not one object a line either: the fault of the whole is the one to tell.
-            fail(f"{file}: not JSON: {error}", Exit.REFUSED)
+            fail(f"{file}: not JSON: {error}", Exit.USAGE)
         return _lines(file, text)
     tasks = whole if isinstance(whole, list) else [whole]
-    places = [f"{file}, entry {n}" if len(tasks) > 1 else file for n, _ in enumerate(tasks, 1)]
+    places = [f"{file}, task {n} of {len(tasks)}" for n, _ in enumerate(tasks, 1)]
+    if len(tasks) == 1:
+        places = [file]
+    if within := _IN_A_LIST.fullmatch(twice):
+        _fail_twice(places[int(within[1])], within[2])
+    if twice:
+        _fail_twice(file, twice)
     return [_entry(place, task) for place, task in zip(places, tasks, strict=True)]
 
 
@@ -173,22 +184,33 @@ def _lines(file: str, text: str) -> list[Entry]:
             continue
         place = f"{file}, line {number}"
         try:
-            task = json.loads(line)
-        except ValueError as error:
-            fail(f"{place}: not JSON: {error}", Exit.REFUSED)
+            task, twice = _read(line)
+        except (ValueError, RecursionError) as error:
+            fail(f"{place}: not JSON: {error}", Exit.USAGE)
+        if twice:
+            _fail_twice(place, twice)
         found.append(_entry(place, task))
     return found
 
 
 def _entry(place: str, task: Any) -> Entry:
     if not isinstance(task, dict):
-        fail(f"{place}: must be an object, not {given(task)}", Exit.REFUSED)
+        fail(f"{place}: must be an object, not {given(task)}", Exit.USAGE)
     return Entry(place, task)
+
+
+def _fail_twice(place: str, key: str) -> NoReturn:
+    fail(f"{place}: {key}: stands twice, and only one can be meant", Exit.USAGE)
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except ValueError:
+        _read(text)
+    except (ValueError, RecursionError):
         return False
     return True
+
+
+def _read(text: str) -> tuple[Any, str]:
+    """What it says, and the way to a key that stands twice."""
+    return json.loads(text), repeated_key(text)

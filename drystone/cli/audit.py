@@ -23,7 +23,7 @@ from drystone.cli.output import (
     print_json,
     print_table,
 )
-from drystone.cli.places import machines
+from drystone.cli.places import machines, named_machine
 from drystone.operators import Operator
 
 ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; else you.")]
@@ -81,16 +81,18 @@ def confirm_lost(
     as_json: JsonOption = False,
 ) -> None:
     """Vouch that nothing of a machine runs any more: its work may be started elsewhere at once."""
+    cluster, name = named_machine(machine)
     if not yes and not typer.confirm(f"Nothing of machine {machine} runs any more?"):
         fail("not confirmed", Exit.FAILED)
-    cluster, slash, name = machine.partition("/")
-    cluster, name = (cluster, name) if slash else ("local", machine)
     with _operating(url) as operator:
         view = operator.confirm_machine_lost(cluster, name, by=by or getpass.getuser())
     if as_json:
         print_json(view)
     else:
         print(f"{view.cluster}/{view.name}: taken to be lost")
+
+
+_WHO_IS_ASKED = "(for their lists; nobody is, where agents count as many attempts as the claims do)"
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def _print_audit(told: AuditReport) -> None:
             ("began", told.began_at),
             ("ended", told.ended_at or "under way"),
             ("rows looked at", told.looked_at),
-            ("machines asked", told.machines_asked),
+            ("machines asked", f"{told.machines_asked} {_WHO_IS_ASKED}"),
             ("agents unheard", told.clusters_unheard),
             ("machines doubted", told.machines_doubted),
             ("found ever", sum(count.found for count in told.counts.values())),

@@ -17,6 +17,7 @@ from domain.errors import (
     BusyError,
     ConflictError,
     DrystoneError,
+    InvalidError,
     NeverFitsError,
     NotFoundError,
     UnavailableError,
@@ -41,6 +42,7 @@ _EXITS: Sequence[tuple[type[DrystoneError], Exit]] = (
     (NotFoundError, Exit.NOT_FOUND),
     (NeverFitsError, Exit.NOT_RUN),
     (ConflictError, Exit.REFUSED),
+    (InvalidError, Exit.USAGE),
 )
 
 
@@ -56,7 +58,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def exit_of(error: DrystoneError) -> Exit:
-    """The exit code that stands for a refusal."""
+    """The exit code that stands for a refusal of what was typed."""
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.REFUSED)
 
 

@@ -172,14 +172,21 @@ def _all_machines(client: Client, cluster: str | None) -> list[MachineView]:
 
 
 def _set_cordon(machine: str, url: str | None, as_json: bool, *, cordoned: bool) -> None:
-    cluster, slash, name = machine.partition("/")
-    cluster, name = (cluster, name) if slash else ("local", machine)
+    cluster, name = named_machine(machine)
     with asking(url) as client:
         view = client.cordon(cluster, name, cordoned=cordoned)
     if as_json:
         print_json(view)
     else:
         print(f"{view.cluster}/{view.name}: {_state(view)}")
+
+
+def named_machine(machine: str) -> tuple[str, str]:
+    """Cluster and name; a name alone is of the cluster that `drystone up` makes."""
+    cluster, slash, name = machine.partition("/")
+    if not machine or (slash and not (cluster and name)) or "/" in name:
+        fail(f"{machine!r} names no machine: give CLUSTER/MACHINE, or MACHINE", Exit.USAGE)
+    return (cluster, name) if slash else ("local", machine)
 
 
 def _print_cluster(cluster: ClusterView, as_json: bool) -> None:

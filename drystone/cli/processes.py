@@ -35,7 +35,7 @@ def keeper(context: typer.Context) -> None:
 
 
 def bench(context: typer.Context) -> None:
-    """Measure: lifecycle, placement, fill, round, preempt, heartbeat."""
+    """Measure this machine; without another word it lists what can be measured."""
     become("drystone.bench", context.args)
 
 

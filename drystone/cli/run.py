@@ -67,9 +67,10 @@ def run(
 ) -> None:
     """Run a command somewhere: submit it, follow its output, exit with its code.
 
-    128 + signal when it was killed; 65 when it does not fit; 75 when it never ran: no machine could
-    ever hold it, or it ended while it waited; 69 when the API cannot be reached. Ctrl-C cancels the
-    task, and the exit code is 130.
+    128 + signal when it was killed; 75 when it never ran: no machine could ever hold it, it ended
+    while it waited, or it could not be started (no such command: a shell would say 127); 2 an
+    option does not fit; 65 --id stands for another task; 69 the API cannot be reached; 71 it takes
+    no more for now; 130 Ctrl-C, which cancels the task.
     """
     task = asked.Asked(
         command=command,

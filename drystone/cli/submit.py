@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from domain.attempt import Phase
-from domain.errors import BusyError, DrystoneError, NeverFitsError, UnavailableError
+from domain.errors import BusyError, DrystoneError, InvalidError, NeverFitsError, UnavailableError
 from domain.views import TaskView
 from drystone.cli.asked import Entry, read_entries
 from drystone.cli.exits import Exit
@@ -55,10 +55,14 @@ def submit(
 ) -> None:
     """Submit tasks from a file.
 
-    Exit codes: 0 accepted (with --wait: all succeeded); 1 some ran and failed; 65 some were
-    refused; 69 the API cannot be reached; 71 it takes no more for now; 75 some never ran: no
-    machine could ever hold them, or they ended while they waited; when --timeout has passed,
-    76 some still wait for a machine, 77 some still run; 130 Ctrl-C, and what was accepted goes on.
+    Exit codes: 0 all were accepted (with --wait: all succeeded); 1 some ran and failed; 2 the file
+    holds no tasks (it is not there, not JSON, or empty), and nothing was submitted; 65 some were
+    refused: a field does not fit, or the id stands for another task; 69 the API cannot be reached;
+    71 it takes no more for now; 75 some never ran: no machine could ever hold them, they ended
+    while they waited, or their command could not be started; when --timeout has passed, 76 some
+    still wait for a machine, 77 some still run; 130 Ctrl-C, and what was accepted goes on. Where
+    several hold: the first of 69, 71, 65, 67, 75 that is true of a submission, then 1, 76, 77, 75.
+    One task that is refused holds up no other.
     """
     entries = read_entries(file, _text(file))
     if team is not None:
@@ -82,7 +86,7 @@ def submit(
 
 def verdict_code(results: Sequence[Result], wait: bool) -> Exit:
     """The gravest code: what cannot be known, then what was refused, then how tasks ended."""
-    errors = {exit_of(result) for result in results if isinstance(result, DrystoneError)}
+    errors = {_exit_of(result) for result in results if isinstance(result, DrystoneError)}
     for code in (Exit.UNREACHABLE, Exit.BUSY, Exit.REFUSED, Exit.NOT_FOUND, Exit.NOT_RUN):
         if code in errors:
             return code
@@ -99,6 +103,11 @@ def verdict_code(results: Sequence[Result], wait: bool) -> Exit:
     if any(t.phase is not Phase.SUCCEEDED for t in tasks):
         return Exit.NOT_RUN
     return Exit.OK
+
+
+def _exit_of(error: DrystoneError) -> Exit:
+    """An entry whose fields do not fit: the command was called rightly, and others may fit."""
+    return Exit.REFUSED if isinstance(error, InvalidError) else exit_of(error)
 
 
 def _has_run(task: TaskView) -> bool:

@@ -225,8 +225,8 @@ def attempts(
 
 def _named(task: str, team: str) -> tuple[str, str]:
     first, slash, second = task.partition("/")
-    if slash and not (first and second):
-        fail(f"{task} names no task: give ID or TEAM/ID", Exit.USAGE)
+    if not task or (slash and not (first and second)) or "/" in second:
+        fail(f"{task!r} names no task: give ID or TEAM/ID", Exit.USAGE)
     return (first, second) if slash else (team, task)
 
 

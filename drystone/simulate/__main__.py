@@ -16,7 +16,7 @@ from drystone.simulate.cells import InputError
 from drystone.simulate.engine import BATCH_MAX, DEFAULT_POLICY_NAME, POLICY_NAMES
 from drystone.simulate.figures import table
 from drystone.simulate.formats import FORMATS, read_machines, read_tasks
-from drystone.simulate.output import write_placements
+from drystone.simulate.output import NoOutputError, can_write, write_placements
 from drystone.simulate.plot import NoPlotError, can_plot, plot
 from drystone.simulate.records import MachineRow, TaskRow
 from drystone.simulate.replay import Tell
@@ -63,12 +63,13 @@ def main(
     if form not in FORMATS:
         _fail(f"--format must be one of {', '.join(FORMATS)}, not {form!r}")
     try:
-        if plot_to is not None:
-            can_plot()
+        _can_write(out, plot_to)
         fleet = read_machines(machines, FORMATS[form])
         stream = read_tasks(tasks, FORMATS[form])
-    except (InputError, NoPlotError) as error:
+    except (InputError, NoPlotError, NoOutputError) as error:
         _fail(str(error))
+    if not fleet:
+        _say(f"{machines} holds no machine: all tasks wait, as they would where none is there yet")
     runs: dict[str, Ran] = {}
     wrong = 0
     for name in names:
@@ -80,14 +81,22 @@ def main(
         if out is not None:
             # With one policy the very file that was asked for, otherwise one beside it for each.
             path = out if len(names) == 1 else out.with_name(f"{out.stem}-{name}{out.suffix}")
-            _written(partial(write_placements, path, runs[name].result.placements))
+            _written("--out", partial(write_placements, path, runs[name].result.placements))
     if plot_to is not None:
         timed = bool(stream) and stream[0].submit_ms is not None
         histories = {name: ran.result.history for name, ran in runs.items()}
-        _written(partial(plot, plot_to, histories, timed=timed))
+        _written("--plot", partial(plot, plot_to, histories, timed=timed))
     _print(runs, as_json=as_json)
     if wrong:
         raise typer.Exit(EXIT_VIOLATIONS)
+
+
+def _can_write(out: Path | None, plot_to: Path | None) -> None:
+    if plot_to is not None:
+        can_plot(plot_to)
+    for option, path in (("--out", out), ("--plot", plot_to)):
+        if path is not None:
+            can_write(option, path)
 
 
 def _policies(written: str) -> list[str]:
@@ -113,11 +122,11 @@ def _check(fleet: list[MachineRow], stream: list[TaskRow], name: str, ran: Ran) 
     return found.violations
 
 
-def _written(write: Callable[[], None]) -> None:
+def _written(option: str, write: Callable[[], None]) -> None:
     try:
         write()
-    except (OSError, ValueError) as error:
-        _fail(str(error))
+    except OSError as error:
+        _fail(f"{option}: {error.strerror or error}")
 
 
 @contextmanager
@@ -137,8 +146,12 @@ def _progress(name: str, total: int) -> Iterator[Tell]:
         yield lambda more: bar.advance(line, more)
 
 
-def _fail(message: str) -> NoReturn:
+def _say(message: str) -> None:
     _err.print(f"drystone simulate: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _fail(message: str) -> NoReturn:
+    _say(message)
     raise typer.Exit(EXIT_INPUT)
 
 

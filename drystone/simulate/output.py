@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +13,21 @@ COLUMNS = (
     *("task_id", "attempt", "machine_id", "gpu_devices", "placed_s", "ended_s"),
     *("outcome", "reason"),
 )
+
+
+class NoOutputError(Exception):
+    """A file could not be written there."""
+
+
+def can_write(option: str, path: Path) -> None:
+    """NoOutputError now rather than after a long run, in the words of the option that named it."""
+    folder = path.parent
+    if path.is_dir():
+        raise NoOutputError(f"{option}: {path} is a folder; name a file")
+    if not folder.is_dir():
+        raise NoOutputError(f"{option}: {path} cannot be written: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NoOutputError(f"{option}: {path} cannot be written: {folder} is not yours to write")
 
 
 def write_placements(path: Path, placements: Iterable[Placement]) -> None:

@@ -14,24 +14,26 @@ if TYPE_CHECKING:
 
 MS_PER_HOUR = 3_600_000
 DOTS_PER_INCH = 120
+SUFFIXES = (".png", ".svg", ".pdf")
 
 
 class NoPlotError(Exception):
-    """matplotlib is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("--plot needs matplotlib: pip install 'drystone[plot]'")
+    """matplotlib is not installed, or draws no such picture."""
 
 
-def can_plot() -> None:
+def can_plot(path: Path) -> None:
     """NoPlotError now rather than after a long run."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise NoPlotError(
+            f"--plot: {path} must end in {', '.join(SUFFIXES)}, which say what to draw"
+        )
     if find_spec("matplotlib") is None:
-        raise NoPlotError
+        raise NoPlotError("--plot needs matplotlib: pip install 'drystone[plot]'")
 
 
 def plot(path: Path, runs: Mapping[str, History], *, timed: bool) -> None:
     """One panel per run (by policy): shares in use, what is stranded, how many wait."""
-    can_plot()
+    can_plot(path)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(10, 1 + 3.5 * len(runs)), layout="constrained")

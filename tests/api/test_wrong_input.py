@@ -106,6 +106,21 @@ async def test_what_is_not_json_is_refused(desk: Desk, raw: bytes) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        ('{"command": ["false"], "command": ["true"]}', "command"),
+        ('{"command": ["true"], "resources": {"cpu": 1, "cpu": 2}}', "resources.cpu"),
+    ],
+)
+async def test_a_key_that_stands_twice_is_refused_and_named(
+    desk: Desk, raw: str, named: str
+) -> None:
+    answer = await post_raw(desk, raw.encode())
+    assert (answer.status_code, answer.json()["code"]) == (400, "unreadable")
+    assert answer.json()["detail"].startswith(f"{named}: stands twice")
+
+
 @pytest.mark.parametrize("raw", [b"[]", b"null", b'"true"', b"1", b"{}"])
 async def test_json_that_is_no_submission_is_refused(desk: Desk, raw: bytes) -> None:
     answer = await post_raw(desk, raw)
@@ -205,7 +220,15 @@ async def test_a_method_that_is_none_is_refused(desk: Desk) -> None:
     answer = await desk.http.put("/v1/tasks", json=body())
     assert answer.status_code == 405
     assert answer.headers["content-type"] == "application/problem+json"
-    assert "allow" in answer.headers
+    assert answer.headers["allow"] == "GET, POST"
+    assert answer.json()["detail"] == "/v1/tasks does not answer PUT, but GET, POST"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/tasks/a/b/c/explain", "/v1/tasks/default/a%2Fb"])
+async def test_a_path_where_nothing_is_is_named(desk: Desk, path: str) -> None:
+    told = (await desk.http.get(path)).json()
+    assert (told["code"], told["type"]) == ("not_found", "about:blank")
+    assert told["detail"].startswith(f"there is nothing at {path.replace('%2F', '/')};")
 
 
 async def test_what_was_refused_left_nothing(desk: Desk) -> None:

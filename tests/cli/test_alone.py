@@ -12,9 +12,13 @@ from typing import Any
 import httpx
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from domain.errors import ConflictError, InvalidError, NeverFitsError
 from domain.errors import UnavailableError as AwayError
 from drystone.cli.asked import Entry, read_entries
+from drystone.cli.main import app
+from drystone.cli.output import exit_of
 from drystone.cli.submit import CONCURRENCY, Batch, verdict_code
 from drystone.client import AsyncClient, Client
 from drystone.questions import Patience
@@ -103,6 +107,10 @@ def test_a_name_stays_one_part_of_the_path() -> None:
         ("[1]", "-: must be an object, not 1"),
         ('{"a": 1}\nno', "-, line 2: not JSON"),
         ("\n", "-: there is no task in it"),
+        ("[" * 100_000, "-: not JSON: "),
+        ('{"id": "a", "id": "b"}', "-: id: stands twice"),
+        ('{"a": 1}\n{"r": {"cpu": 1, "cpu": 2}}', "-, line 2: r.cpu: stands twice"),
+        ('[{"a": 1}, {"b": [{"c": 1, "c": 2}]}]', "-, task 2 of 2: b[0].c: stands twice"),
     ],
 )
 def test_a_file_that_holds_no_tasks_is_told_where(
@@ -110,7 +118,7 @@ def test_a_file_that_holds_no_tasks_is_told_where(
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
         read_entries("-", text)
-    assert ended.value.exit_code == 65
+    assert ended.value.exit_code == 2
     assert capsys.readouterr().err.startswith(f"drystone: {told}")
 
 
@@ -177,6 +185,32 @@ def test_a_setting_that_does_not_fit_is_named_as_people_set_it(tmp_path: Path) -
     assert done.returncode == 2
     assert 'DRYSTONE_LEASE_S: must be a number, not "abc"' in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("tasks", "explain", "a/b/c"), "'a/b/c' names no task: give ID or TEAM/ID"),
+        (("tasks", "cancel", ""), "'' names no task"),
+        (("cordon", "a/b/c"), "'a/b/c' names no machine: give CLUSTER/MACHINE, or MACHINE"),
+        (("machines", "confirm-lost", "local/"), "'local/' names no machine"),
+    ],
+)
+def test_a_name_that_can_be_none_is_refused_before_anything_is_asked(
+    words: tuple[str, ...], told: str
+) -> None:
+    done = CliRunner().invoke(app, [*words, "--api", "http://127.0.0.1:9"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"drystone: {told}")
+
+
+def test_a_word_of_the_api_has_one_exit_code_whoever_asked() -> None:
+    """But for an entry of a file: what was typed is right, and the other entries may fit."""
+    away, invalid, never = AwayError("a"), InvalidError("i"), NeverFitsError("n", {})
+    told = [exit_of(error) for error in (away, ConflictError("c"), invalid, never)]
+    assert told == [69, 65, 2, 75]
+    assert [verdict_code([error], wait=False) for error in (invalid, never)] == [65, 75]
+    assert verdict_code([never, ConflictError("c"), invalid], wait=True) == 65
 
 
 def test_the_version_is_told() -> None:

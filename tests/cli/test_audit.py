@@ -10,6 +10,7 @@ def test_audit_says_whether_all_agrees(up: Up) -> None:
     done = up.call("audit")
     assert done.returncode == 0, done
     assert "no difference stands" in done.stdout
+    assert "0 (for their lists; nobody is, where agents count as many" in done.stdout
     told = json.loads(up.call("audit", "--now", "--json").stdout)
     assert told["run"] >= 2
     assert told["ended_at"] is not None

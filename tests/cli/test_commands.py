@@ -95,14 +95,17 @@ def test_run_says_75_when_nothing_ran(up: Up) -> None:
     assert refused.returncode == 75
     assert "no_room_cpu: 1" in refused.stderr
     missing = up.call("run", *SMALL, "--", "no-such-command-anywhere")
-    assert missing.returncode in (75, 127), missing
+    assert missing.returncode == 75, missing
     assert "no_such_command" in missing.stderr
 
 
-def test_run_says_65_when_the_submission_does_not_fit(up: Up) -> None:
+def test_an_option_that_does_not_fit_is_2_and_an_id_used_otherwise_65(up: Up) -> None:
     done = up.call("run", "--priority", "URGENT", "--", "true")
-    assert done.returncode == 65
+    assert done.returncode == 2
     assert "priority" in done.stderr
+    name = fresh()
+    assert up.call("run", *SMALL, "--id", name, "--", "true").returncode == 0
+    assert up.call("run", *SMALL, "--id", name, "--", "false").returncode == 65
 
 
 def test_run_says_69_when_the_api_cannot_be_reached() -> None:
@@ -161,7 +164,7 @@ def test_submit_says_75_when_a_task_ended_without_running(up: Up) -> None:
     ("text", "place"),
     [
         ('{"command": ["true"]}\n\n{"command": "true"}', "-, line 3: command: must be a list"),
-        ('[{"command": ["true"]}, {}]', "-, entry 2: command: is needed"),
+        ('[{"command": ["true"]}, {}]', "-, task 2 of 2: command: is needed"),
     ],
 )
 def test_submit_names_the_entry_that_does_not_fit(up: Up, text: str, place: str) -> None:

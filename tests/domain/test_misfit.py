@@ -20,7 +20,7 @@ def refused(**fields: Any) -> ValidationError:
     [
         ({"command": "true"}, 'command: must be a list, not "true"'),
         ({"command": []}, "command: must not be empty"),
-        ({"command": [1]}, "command.0: must be text, not 1"),
+        ({"command": [1]}, "command[0]: must be text, not 1"),
         ({"comand": ["x"]}, "comand: is not known here"),
         (
             {"resources": {"cpu": "lots"}},

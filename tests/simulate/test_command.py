@@ -98,12 +98,25 @@ def test_without_matplotlib_the_message_says_what_to_install(files, tmp_path, mo
     [
         (("--policy", "tight"), "--policy must be of"),
         (("--format", "swf"), "--format must be one of drystone, openb"),
-        (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv"),
+        (("--out", "/nowhere/at/all.csv"), "--out: /nowhere/at/all.csv cannot be written: there"),
+        (("--out", "/"), "--out: / is a folder; name a file"),
+        (("--plot", "/nowhere/all.png"), "--plot: /nowhere/all.png cannot be written: there is no"),
+        (("--plot", "all.foo"), "--plot: all.foo must end in .png, .svg, .pdf"),
         (("--format", "openb"), "machines.csv:1: unknown columns: id, zone"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(files, extra, says):
+def test_what_is_wrong_is_said_in_one_line_before_anything_is_placed(
+    files, extra, says, monkeypatch
+):
+    monkeypatch.delattr("drystone.simulate.__main__.simulate")
     done = run(*files, *extra)
     assert done.exit_code == 2
-    assert says in done.stderr.replace("\n", "")
-    assert "Traceback" not in done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_without_machines_is_told_and_its_tasks_wait(files):
+    files[1].write_text("id,cpu_milli\n")
+    done = run(*files, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["outcomes"]["unplaced"]) == (0, 40)
+    assert done.stderr.startswith(f"drystone simulate: {files[1]} holds no machine")
