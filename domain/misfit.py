@@ -83,8 +83,8 @@ def misfits(errors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 def misfit(error: Mapping[str, Any]) -> tuple[str, str]:
     """Field and message of one of pydantic's errors."""
-    where = [str(part) for part in error.get("loc", ())]
-    field = ".".join(where[1:] if where[:1] == ["body"] else where)
+    where = list(error.get("loc", ()))
+    field = dotted(where[1:] if where[:1] == ["body"] else where)
     kind, context = str(error["type"]), error.get("ctx", {})
     if kind == "string_pattern_mismatch":
         message = PATTERNS.get(context["pattern"], f"must look like {context['pattern']}")
@@ -103,6 +103,12 @@ def misfit(error: Mapping[str, Any]) -> tuple[str, str]:
         # The name itself does not fit, and stands before that mark.
         return field.removesuffix(".[key]"), f"the name {message}"
     return field, f"{message}, not {given(error.get('input'))}"
+
+
+def dotted(way: Sequence[str | int]) -> str:
+    """Keys and places on the way to a field: `constraints.labels[0].key`, counted from 0."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in way)
+    return "".join(parts).removeprefix(".")
 
 
 def _follows_from_others(error: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]) -> bool:
