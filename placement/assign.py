@@ -11,6 +11,7 @@ that need one and for those that found no other machine.
 
 import random
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,9 @@ import numpy.typing as npt
 from domain.constraint import Spread
 from placement.dealing import Dealer, Tasks
 from placement.demand import Batch
-from placement.gradient import latest_mix
 from placement.hands import NO_FIT, Hands, barred, chosen, one_pool
 from placement.index import MachineIndex
+from placement.mix import Mix
 from placement.policy import DEFAULT_POLICY, Policy
 from placement.room import GPU, Column, Slots
 from placement.scarce import Scarce
@@ -65,6 +66,7 @@ def assign(
     for band in _bands(batch):
         work.serve(band)
     work.spreads.remember()
+    index.demand.learn(batch, work.slot != UNPLACED)
     waiting = np.unique(batch.code[work.slot == UNPLACED]).tolist()
     return Assigned(work.slot, work.devices, work.least_hand, tuple(waiting))
 
@@ -92,6 +94,10 @@ class _Work:
         self._hand = hand
         self.spreads = SpreadCounts(index, batch)
 
+    @cached_property
+    def _mix(self) -> Mix:
+        return self._index.demand.mix(self._batch)
+
     def serve(self, tasks: Tasks) -> None:
         """Everything that fits, of one band."""
         codes = self._batch.code[tasks]
@@ -106,7 +112,7 @@ class _Work:
         tasks = tasks[~self._known_full(tasks, with_gpu=with_gpu)]
         if not len(tasks):
             return everybody
-        mix = latest_mix(self._index, self._batch) if with_gpu else None
+        mix = self._mix if with_gpu else None
         dealer = Dealer(self._index, self._batch, self.spreads, self._chance, mix=mix)
         least = max(self._hand, GPU_HAND) if mix is not None and len(mix.cpu) else self._hand
         for hand in (least, max(least, LARGE_HAND)):

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from domain.constraint import Spread
 from placement.demand import Batch, Rule
 from placement.feasible import SETTLED, feasible
-from placement.gradient import Mix
 from placement.hands import Hands, many_pools, one_pool
 from placement.index import MachineIndex
+from placement.mix import Mix
 from placement.pools import ANYWHERE, NOWHERE, Pool, size, slots_of
 from placement.room import Column
 from placement.rules import RULES_MAX

@@ -46,7 +46,7 @@ class Hands:
     """(k, b); where the hands are one stretch of slots, they are read without this."""
     k: int
     mix: object = None
-    """The demand that machines with GPUs are kept fit for (`placement.gradient.Mix`); None when the
+    """The demand that machines with GPUs are kept fit for (`placement.mix.Mix`); None when the
     hands hold machines without GPUs."""
     device: npt.NDArray[np.int8] | None = None
     """(k, b): the device that a task for a share should have there, once a scorer has chosen."""

@@ -4,7 +4,7 @@ A cache of the ledger: it decides nothing, and every machine given to it is a st
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,13 @@ from domain.fleet import Fleet, MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 from placement.demand import Batch, Shape, shape_of
+from placement.mix import Demand
 from placement.neighbours import Counts, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
 from placement.pools import PoolTable
 from placement.room import GPU, Column, RoomTable, Slots
 from placement.rows import coded, columns_of, dealt_order
 from placement.rules import RuleTable
-
-if TYPE_CHECKING:
-    from placement.gradient import Mix
 
 _SLOTS_MIN = 16
 _FULL_MAX = 100_000
@@ -40,6 +38,8 @@ class MachineIndex:
     """Columns over machine slots. A slot is kept while its machine stays, and used again after."""
 
     def __init__(self, machines: Iterable[MachineStanding] = ()) -> None:
+        self.demand = Demand()
+        """What has been placed lately: kept when the index is laid out anew."""
         self._empty()
         self.upsert(machines)
 
@@ -57,8 +57,6 @@ class MachineIndex:
         self.neighbours = NeighbourTable()
         self.rules = RuleTable()
         self.pools = PoolTable()
-        self.mix: Mix | None = None
-        """The demand that machines with GPUs are kept fit for, as the last large batch had it."""
         self.clusters: dict[str, int] = {}
         self.zones: dict[str, int] = {}
         self.layout = 0

@@ -8,7 +8,17 @@ import numpy as np
 
 from placement.gradient import gradient
 from placement.hands import SCORE_STEPS, Hands, Scores, Table
-from placement.score import Scorer, balance, best_fit, busy, fullness, load, packing, spread
+from placement.score import (
+    Scorer,
+    balance,
+    best_fit,
+    busy,
+    fullness,
+    load,
+    memory_balance,
+    packing,
+    spread,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,12 @@ _ALL = (
     Policy(
         "pack",
         (Weighted(packing, 0.98), Weighted(fullness, 0.02)),
-        (Weighted(gradient, 0.975), Weighted(balance, 0.02), Weighted(busy, 0.005)),
+        (
+            Weighted(gradient, 0.975),
+            Weighted(balance, 0.01),
+            Weighted(memory_balance, 0.005),
+            Weighted(busy, 0.01),
+        ),
         2.0,
     ),
     Policy("best_fit", _BEST_FIT, _BEST_FIT, 2.0),

@@ -27,6 +27,8 @@ class RuleTable:
         self.bars: Column = np.zeros(0, dtype=np.int32)
         self._bits: dict[Rule, int] = {}
         """In the order of last use."""
+        self.version = 0
+        """Another number whenever some machine is not what it was."""
 
     def grow(self, slots: int) -> None:
         """Make room for so many slots."""
@@ -45,11 +47,13 @@ class RuleTable:
 
     def refresh(self, index: "MachineIndex", slots: Slots) -> None:
         """These machines are not what they were."""
+        self.version += 1
         for rule, bit in self._bits.items():
             self._write(index, rule, bit, slots)
 
     def forget(self) -> None:
         """Everything may have changed: work it out when it is asked for."""
+        self.version += 1
         self._bits.clear()
 
     def _free_bit(self) -> int:

@@ -65,9 +65,18 @@ def best_fit(hands: Hands) -> Scores:
 def balance(hands: Hands) -> Scores:
     """1 where equal parts of cpu and of the GPUs would be left: what is left of one without the
     other is stranded. A machine without GPUs counts as one whose GPUs are used up."""
+    return _beside_gpus(hands, CPU)
+
+
+def memory_balance(hands: Hands) -> Scores:
+    """The same of memory."""
+    return _beside_gpus(hands, MEMORY)
+
+
+def _beside_gpus(hands: Hands, column: int) -> Scores:
     room, codes = hands.index.room, hands.codes
-    left: Scores = (hands.of(room.free[CPU]) - hands.batch.ask[CPU, codes]).astype(np.float32)
-    left /= np.maximum(hands.of(room.capacity[CPU]), 1)
+    left: Scores = (hands.of(room.free[column]) - hands.batch.ask[column, codes]).astype(np.float32)
+    left /= np.maximum(hands.of(room.capacity[column]), 1)
     asked = hands.batch.ask[GPU, codes] * WHOLE_MILLI + hands.batch.gpu_milli[codes]
     idle = (hands.of(room.devices.left) - asked).astype(np.float32)
     idle /= np.maximum(hands.of(room.capacity[GPU]), 1) * np.float32(WHOLE_MILLI)

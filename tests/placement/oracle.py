@@ -13,7 +13,7 @@ from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
-GPU_PACK = {"gradient": 0.975, "balance": 0.02, "busy": 0.005}
+GPU_PACK = {"gradient": 0.975, "balance": 0.01, "memory_balance": 0.005, "busy": 0.01}
 """Of machines with GPUs, where the policy is `pack`."""
 WEIGHTS = {
     "pack": {"packing": 0.98, "fullness": 0.02},
@@ -21,6 +21,8 @@ WEIGHTS = {
     "spread": {"load": 1.0},
 }
 SPREAD_WEIGHT = 2.0
+NEXT_TASKS = 12
+"""Idle GPU time is worth what it is to so many tasks to come."""
 NEARLY = 4e-6
 """Scores are 32-bit numbers in steps of 2**-20: what is nearer than this is equal."""
 
@@ -196,10 +198,10 @@ def load(machine: Machine, spec: TaskSpec) -> float:
     return max(level(machine) - takes / sized, 0.0)
 
 
-def balance(machine: Machine, spec: TaskSpec) -> float:
-    """1 where equal parts of cpu and GPUs would be left."""
-    cpu, gpu = machine.row.capacity[0], machine.row.capacity[2]
-    left = (machine.free[0] - spec.resources.cpu_milli) / max(cpu, 1)
+def balance(machine: Machine, spec: TaskSpec, column: int = 0) -> float:
+    """1 where equal parts of cpu (or memory) and GPUs would be left."""
+    size, gpu = machine.row.capacity[column], machine.row.capacity[2]
+    left = (machine.free[column] - spec.resources.vector()[column]) / max(size, 1)
     idle = (max(machine.free[2], 0) - spec.resources.gpu) / max(gpu, 1)
     return 1.0 - abs(left - idle)
 
@@ -212,18 +214,22 @@ def busy(machine: Machine, spec: TaskSpec) -> float:
 def lost_to_fragments(
     machine: Machine, spec: TaskSpec, typical: Sequence[tuple[TaskSpec, frozenset[str]]]
 ) -> float:
-    """Expected thousandths of devices that a typical task can use now and could not afterwards."""
+    """Thousandths of devices, with the chance that one of the next tasks can use them, that are
+    there now and would not be afterwards. Whole devices only."""
+    asking = [(one, cools) for one, cools in typical if one.resources.gpu]
+    if not asking:
+        return 0.0
 
     def usable(cpu: int, memory: int, gpu: int) -> float:
         can = [
             one.resources.gpu
-            for one, cools in typical
+            for one, cools in asking
             if settled_reason(machine, one, cools) is None
             and one.resources.cpu_milli <= cpu
             and one.resources.memory_mib <= memory
-            and 0 < one.resources.gpu <= gpu
+            and one.resources.gpu <= gpu
         ]
-        return len(can) * 1_000 * gpu / len(typical)
+        return 1_000 * gpu * (1 - (1 - len(can) / len(asking)) ** NEXT_TASKS)
 
     now = (machine.free[0], machine.free[1], max(machine.free[2], 0))
     asked = spec.resources.vector()
@@ -258,5 +264,6 @@ SCORERS = {
     "best_fit": lambda m, s: 1.0 - load(m, s),
     "load": load,
     "balance": balance,
+    "memory_balance": lambda m, s: balance(m, s, 1),
     "busy": busy,
 }

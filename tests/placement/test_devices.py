@@ -33,7 +33,7 @@ def devices(index: MachineIndex, *shapes: Shape) -> list[tuple[int, ...] | None]
 
 
 def test_a_share_goes_where_it_leaves_least_and_never_spans_two() -> None:
-    index = of_one_machine((1_000, 300, 500, 0))
+    index = of_one_machine((1_000, 300, 600, 0))
     half, rest = gpus(milli=300), gpus(milli=501)
     assert devices(index, half, half, rest, rest) == [(1,), (2,), (0,), None]
     assert explain(index, rest).detail == "largest free share of a gpu 499 < 501"

@@ -1,4 +1,4 @@
-"""What becomes a fragment, against the measure's own definition, machine by machine."""
+"""What other tasks lose to a task, against the measure's own definition, machine by machine."""
 
 import random
 from collections.abc import Sequence
@@ -7,29 +7,36 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from domain.constraint import Constraints, LabelTerm, Operator
 from domain.resources import Resources
+from placement.assign import UNPLACED, assign
 from placement.demand import NO_RULE, Batch, Shape, shape_for
 from placement.devices import WHOLE_MILLI
-from placement.gradient import Mix, keeping
+from placement.gradient import NEXT_TASKS, keeping
 from placement.hands import barred, one_pool
 from placement.index import MachineIndex
+from placement.mix import Demand
 from tests.support.scenario import read
 
 Devices = Sequence[int]
 
 
-def usable(typical: Sequence[Shape], cpu: int, memory: int, free: Devices) -> float:
-    """Thousandths that a typical task could use, on average over the typical tasks."""
-    total = 0
-    for shape in typical:
-        asked = shape.resources
-        if asked.cpu_milli > cpu or asked.memory_mib > memory:
-            continue
-        if shape.gpu_milli:
-            total += sum(milli for milli in free if milli >= shape.gpu_milli)
-        elif 0 < asked.gpu <= free.count(WHOLE_MILLI):
-            total += WHOLE_MILLI * free.count(WHOLE_MILLI)
-    return total / len(typical)
+def worth(typical: Sequence[Shape], cpu: int, memory: int, free: Devices) -> float:
+    """Idle thousandths, each device's times the chance that one of the next tasks can use it."""
+    total = 0.0
+    for milli in free:
+        can = [shape for shape in typical if can_use(shape, cpu, memory, free, milli)]
+        total += milli * (1 - (1 - len(can) / len(typical)) ** NEXT_TASKS)
+    return total
+
+
+def can_use(shape: Shape, cpu: int, memory: int, free: Devices, milli: int) -> bool:
+    asked = shape.resources
+    if asked.cpu_milli > cpu or asked.memory_mib > memory:
+        return False
+    if shape.gpu_milli:
+        return shape.gpu_milli <= milli
+    return milli == WHOLE_MILLI and asked.gpu <= free.count(WHOLE_MILLI)
 
 
 def a_shape(rng: random.Random) -> Shape:
@@ -40,7 +47,7 @@ def a_shape(rng: random.Random) -> Shape:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_lost_is_what_typical_tasks_can_use_no_more(seed: int) -> None:
+def test_what_is_lost_is_what_other_tasks_could_have_used(seed: int) -> None:
     rng = random.Random(seed)
     rows = read("\n".join(f"machine m{n} cpu={rng.randint(1, 8)} gpu=4" for n in range(12)))
     machines = [
@@ -48,22 +55,22 @@ def test_what_is_lost_is_what_typical_tasks_can_use_no_more(seed: int) -> None:
         for row in rows.fleet.machines
     ]
     index = MachineIndex(machines)
-    typical = [a_shape(rng) for _ in range(10)]
-    batch = Batch.of(typical)
+    batch = Batch.of([a_shape(rng) for _ in range(10)])
+    typical = [shape for shape in batch.shapes if shape.gpu_total_milli]
     shift = np.array([index.rules.shift(index, NO_RULE)], dtype=np.int32)
     for code, shape in enumerate(batch.shapes):
         codes = np.array([code], dtype=np.int32)
         hands = one_pool(index, batch, index.everywhere, 0, codes=codes, shifts=shift)
-        lost, device = keeping(hands, Mix.of(batch))
+        lost, device = keeping(hands, Demand().mix(batch))
         for slot in np.flatnonzero(barred(hands)[:, 0] >= 0).tolist():
             cpu, memory = index.free[:2, slot].tolist()
             free = index.room.devices.free[:, slot].tolist()
-            now = usable(typical, cpu, memory, free)
+            now = worth(typical, cpu, memory, free)
             cpu, memory = cpu - shape.resources.cpu_milli, memory - shape.resources.memory_mib
             options = [
-                now - usable(typical, cpu, memory, after) for after in afterwards(shape, free)
+                now - worth(typical, cpu, memory, after) for after in afterwards(shape, free)
             ]
-            assert lost[slot, 0] == pytest.approx(min(options), abs=0.5), (seed, slot)
+            assert lost[slot, 0] == pytest.approx(min(options), abs=1.0), (seed, slot)
             if shape.gpu_milli:
                 assert free[device[slot, 0]] >= shape.gpu_milli
 
@@ -80,3 +87,79 @@ def afterwards(shape: Shape, free: list[int]) -> list[list[int]]:
     for _ in range(shape.resources.gpu):
         left[left.index(WHOLE_MILLI)] = 0
     return [left]
+
+
+def test_more_rules_than_the_index_keeps_at_a_time_hold_for_every_task() -> None:
+    kinds = 40
+    rows = read("\n".join(f"machine m{n} cpu=64 gpu=8" for n in range(5 * kinds)))
+    index = MachineIndex(
+        replace(row, labels={"kind": str(n % kinds)}) for n, row in enumerate(rows.fleet.machines)
+    )
+    wanted = [tuple(str((kind + n) % kinds) for n in range(20)) for kind in range(kinds)]
+    shapes = [
+        shape_for(
+            Resources(cpu_milli=1_000, memory_mib=1, gpu=1),
+            Constraints(labels=(LabelTerm(key="kind", operator=Operator.IN, values=values),)),
+        )
+        for values in wanted
+    ]
+    done = assign(index, Batch.of(shapes * 3), seed=1)
+    for values, slot in zip(wanted * 3, done.slot.tolist(), strict=True):
+        assert slot != UNPLACED
+        number = int(index.machine(slot).name.removeprefix("m"))
+        assert str(number % kinds) in values
+
+
+# --- the demand that is remembered ---
+
+
+def shapes_of(rng: random.Random, tasks: int) -> list[Shape]:
+    distinct = [a_shape(rng) for _ in range(12)]
+    return rng.choices(distinct, weights=[2**n for n in range(12)], k=tasks)
+
+
+def test_tasks_one_by_one_are_remembered_as_if_they_had_come_together() -> None:
+    stream = shapes_of(random.Random(3), 400)
+    piecemeal = Demand()
+    for shape in stream:
+        piecemeal.learn(Batch.of([shape]), np.ones(1, dtype=np.bool_))
+    together, nothing = Batch.of(stream), Batch.of([])
+    whole = Demand()
+    whole.learn(together, np.ones(400, dtype=np.bool_))
+    one, other = piecemeal.mix(nothing), whole.mix(nothing)
+    assert sorted(zip(one.cpu.tolist(), one.up_to[-1].tolist(), strict=True)) == sorted(
+        zip(other.cpu.tolist(), other.up_to[-1].tolist(), strict=True)
+    )
+
+
+def test_who_waits_counts_only_while_it_is_in_the_batch() -> None:
+    placed, waits = (
+        shape_for(Resources(cpu_milli=1, gpu=1)),
+        shape_for(Resources(cpu_milli=2, gpu=2)),
+    )
+    batch, demand = Batch.of([placed, waits]), Demand()
+    assert demand.mix(batch).cpu.tolist() == [1, 2]
+    for _ in range(50):
+        demand.learn(batch, np.array([False, False]))
+    demand.learn(batch, np.array([True, False]))
+    assert demand.mix(Batch.of([placed])).cpu.tolist() == [1]
+
+
+def test_what_is_remembered_is_bounded_and_yields_to_what_comes_now() -> None:
+    demand = Demand()
+    old, new = (
+        [shape_for(Resources(cpu_milli=first + n, gpu=1)) for n in range(2_000)]
+        for first in (1, 100_001)
+    )
+    everybody = np.ones(20_000, dtype=np.bool_)
+    for shapes in (old, new):
+        for _ in range(3):
+            demand.learn(Batch.of(shapes * 10), everybody)
+    few = np.ones(15_000, dtype=np.bool_)
+    commonest = shape_for(Resources(cpu_milli=7, gpu=1))
+    for _ in range(4):
+        demand.learn(Batch.of([commonest] * 15_000), few)
+    mix = demand.mix(Batch.of([]))
+    assert 0 < len(mix.cpu) <= 128
+    assert mix.cpu[0] == 7
+    assert not (mix.cpu == 1).any()

@@ -13,9 +13,9 @@ from placement.dealing import Dealer, Tasks
 from placement.demand import NO_RULE, Batch, Rule, shape_of, shapes_of
 from placement.explain import explain
 from placement.feasible import feasible
-from placement.gradient import Mix
 from placement.hands import NO_FIT, SCORE_STEPS, Hands, barred, chosen, one_pool
 from placement.index import MachineId, MachineIndex
+from placement.mix import Demand
 from placement.policy import POLICIES
 from placement.round import RoundResult, place
 from placement.spreads import SpreadCounts
@@ -40,11 +40,12 @@ def run(world: World, policy: str, seed: int) -> RoundResult:
 @given(worlds(), POLICY_NAMES, SEEDS)
 def test_one_task_gets_the_best_of_all_machines(world: World, policy: str, seed: int) -> None:
     index, machines = index_of(world), oracle.machines_of(world.fleet)
+    before: list[PendingTask] = []
     for task in oracle.in_order(world.pending):
         result = place(index, [task], POLICIES[policy], seed, cooling=world.cooling)
         everywhere = list(machines.values())
         best = oracle.best(
-            everywhere, everywhere, task.spec, policy, world.cooling, task.shape, [task]
+            everywhere, everywhere, task.spec, policy, world.cooling, task.shape, [*before, task]
         )
         names = [(one.row.cluster, one.row.name) for one in best]
         if not result.placed:
@@ -53,6 +54,7 @@ def test_one_task_gets_the_best_of_all_machines(world: World, policy: str, seed:
         [placed] = result.placed
         assert (placed.cluster, placed.machine) in names
         oracle.put(machines[placed.cluster, placed.machine], task.spec)
+        before.append(task)
 
 
 @given(worlds(), POLICY_NAMES, SEEDS, st.integers(1, 4))
@@ -65,7 +67,7 @@ def test_in_a_round_each_task_gets_the_best_of_its_own_hand(
         shape = shape_of(task.spec, world.cooling.get(task.shape, frozenset()))
         specs[shape] = task
     batch = Batch.of(list(specs))
-    for mix in (None, Mix.of(batch)):
+    for mix in (None, Demand().mix(batch)):
         spreads = SpreadCounts(index, batch)
         dealer = Dealer(index, batch, spreads, random.Random(seed), mix=mix)
         dealt = []
@@ -164,6 +166,7 @@ def test_releasing_what_a_round_took_leaves_the_index_as_it_was(
     for one in result.placed:
         index.release(MachineId(one.cluster, one.machine), specs[one.key])
     assert np.array_equal(index.free, untouched.free)
+    index.demand = Demand()  # What has been asked for stays known, whoever takes it back.
     again = place(index, world.pending, POLICIES[policy], seed, cooling=world.cooling)
     assert again == result
 

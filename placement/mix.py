@@ -1,0 +1,196 @@
+"""The demand that machines with GPUs are kept fit for: the typical tasks that ask for GPUs.
+
+What has been placed lately is remembered from batch to batch, so that tasks that come one by one
+are packed like those that come together. Knows no machine's room.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.demand import Batch, Rule
+from placement.devices import DEVICES_MAX, WHOLE_MILLI
+from placement.feasible import SETTLED, feasible
+from placement.room import CPU, GPU, MEMORY, Column
+
+if TYPE_CHECKING:
+    from placement.index import MachineIndex
+
+Parts = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+TYPICAL_PERCENT = 95
+TYPICAL_MAX = 128
+"""The commonest asks are typical: those that make up so large a part, and at most so many."""
+ASKS_MAX = 1_024
+"""Different asks that are counted in a batch, and that are remembered."""
+REMEMBERED_MAX = 20_000
+"""Tasks remembered; one more, and every count is halved."""
+WEIGHT_STEPS = 2**20
+"""How often an ask comes is counted in parts of so many."""
+NEWS_PART = 20
+"""A mix is good until what has changed is one part of so many."""
+
+
+class Ask(NamedTuple):
+    """What a task that asks for GPUs asks for, as far as it matters to other tasks."""
+
+    cpu_milli: int
+    memory_mib: int
+    gpu: int
+    gpu_milli: int
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Typical tasks, and how often each comes: columns with an entry per typical task.
+
+    Idle thousandths x of one device serve every task that asks for a share of at most x; f devices
+    that nobody uses serve every task that asks for at most f whole ones. So the demand is kept as
+    sums up to a size, and what idle GPU time is worth is a look into them.
+    """
+
+    cpu: Column
+    memory: Column
+    rules: tuple[Rule, ...]
+    """Each once."""
+    rule: npt.NDArray[np.intp]
+    """Each typical task's place in `rules`."""
+    up_to: Parts
+    """(sizes, typical tasks): how often each comes, where it asks for no more than the size: first
+    the sizes of shares, then those of whole devices, each from nothing up. The tasks
+    together come to 1, or a little less."""
+    shares: int
+    """How many of the sizes are those of shares."""
+    by_share: npt.NDArray[np.intp]
+    """By idle thousandths of a device, the row of `up_to`."""
+    by_devices: npt.NDArray[np.intp]
+    """By the number of devices that nobody uses, the row of `up_to`, from the first after those of
+    shares."""
+    _suiting: "_Suiting" = field(compare=False)
+
+    @classmethod
+    def of(cls, counts: Mapping[Ask, int]) -> "Mix":
+        """The typical of these, of equally common ones the first."""
+        asks = list(counts)
+        number = np.array([counts[ask] for ask in asks], dtype=np.int64)
+        order = np.argsort(-number, kind="stable")
+        before = np.cumsum(number[order]) - number[order]
+        common = order[before * 100 <= TYPICAL_PERCENT * number.sum()][:TYPICAL_MAX]
+        typical = [asks[at] for at in common.tolist()]
+        # In whole steps, so that sums of them are exact and their order decides nothing.
+        steps = number[common] * WEIGHT_STEPS // max(int(number[common].sum()), 1)
+        weight = steps.astype(np.float32) * np.float32(1 / WEIGHT_STEPS)
+        share = np.array([ask.gpu_milli for ask in typical], dtype=np.int32)
+        whole = np.array([ask.gpu for ask in typical], dtype=np.int32)
+        sizes_of_shares = np.append(0, np.unique(share[share > 0]))
+        sizes_of_devices = np.append(0, np.unique(whole[whole > 0]))
+        rules: dict[Rule, int] = {}
+        rule = [rules.setdefault(ask.rule, len(rules)) for ask in typical]
+        return cls(
+            cpu=np.array([ask.cpu_milli for ask in typical], dtype=np.int32),
+            memory=np.array([ask.memory_mib for ask in typical], dtype=np.int32),
+            rules=tuple(rules),
+            rule=np.array(rule, dtype=np.intp),
+            up_to=np.vstack(
+                [
+                    weight * (share > 0) * (share <= sizes_of_shares[:, np.newaxis]),
+                    weight * (whole > 0) * (whole <= sizes_of_devices[:, np.newaxis]),
+                ]
+            ),
+            shares=len(sizes_of_shares),
+            by_share=_row(sizes_of_shares, WHOLE_MILLI),
+            by_devices=_row(sizes_of_devices, DEVICES_MAX),
+            _suiting=_Suiting(),
+        )
+
+    def suits(self, index: "MachineIndex", slots: npt.NDArray[np.intp]) -> Mask | None:
+        """bool of shape (typical tasks, *slots.shape): whether the machine meets the rules of the
+        task; None where every machine of the index meets those of all."""
+        table = self._suiting.table(index, self.rules)
+        if table is None:
+            return None
+        return np.asarray(table.take(slots, axis=1)[self.rule])
+
+
+def _row(sizes: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.intp]:
+    """By amount from nothing to the most, the place of the last size that is not larger."""
+    return np.searchsorted(sizes, np.arange(most + 1), side="right") - 1
+
+
+class _Suiting:
+    """Which machines meet which rules of a mix: worked out again when any machine is not what it
+    was. Apart from the index's own table of rules, where there is no room for so many."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, int] | None = None
+        self._table: Mask | None = None
+
+    def table(self, index: "MachineIndex", rules: tuple[Rule, ...]) -> Mask | None:
+        """bool of shape (rules, slots)."""
+        if self._known is None or self._known != (index.rules, index.rules.version):
+            self._known = (index.rules, index.rules.version)
+            everywhere = index.everywhere
+            table = np.array([feasible(index, rule.shape, everywhere, SETTLED) for rule in rules])
+            # Machines that have left are asked about by nobody.
+            self._table = None if table[:, index.present[everywhere]].all() else table
+        return self._table
+
+
+class Demand:
+    """What has been asked for: the memory of one scheduler, given to its index.
+
+    A task counts when it is placed; one that waits counts while it is in the batch, however often
+    it comes again.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Ask, int] = {}
+        self._tasks = 0
+        self._mix: Mix | None = None
+        self._made_of = 0
+        """Tasks in the mix, and of these remembered ones."""
+        self._remembered_then = 0
+
+    def mix(self, batch: Batch) -> Mix:
+        """Of what is remembered and this batch."""
+        here = _counted(batch, np.ones(len(batch), dtype=np.bool_))
+        tasks = sum(here.values())
+        news = tasks + abs(self._tasks - self._remembered_then)
+        if self._mix is None or NEWS_PART * news >= self._made_of:
+            together = dict(self._counts)
+            for ask, number in here.items():
+                together[ask] = together.get(ask, 0) + number
+            self._mix = Mix.of(together)
+            self._made_of = self._tasks + tasks
+            self._remembered_then = self._tasks
+        return self._mix
+
+    def learn(self, batch: Batch, placed: Mask) -> None:
+        """Remember those of the batch that have been placed."""
+        for ask, number in _counted(batch, placed).items():
+            self._counts[ask] = self._counts.get(ask, 0) + number
+            self._tasks += number
+        while self._tasks > REMEMBERED_MAX or len(self._counts) > ASKS_MAX:
+            halves = {ask: number // 2 for ask, number in self._counts.items()}
+            self._counts = {ask: number for ask, number in halves.items() if number}
+            self._tasks = sum(self._counts.values())
+
+
+def _counted(batch: Batch, some: Mask) -> dict[Ask, int]:
+    """How many of these tasks ask for what, the commonest first. Who wants no GPU is left out."""
+    asking = batch.ask[GPU] * WHOLE_MILLI + batch.gpu_milli > 0
+    if not asking.any():
+        return {}
+    number = np.bincount(batch.code[some], minlength=len(asking)) * asking
+    order = np.argsort(-number, kind="stable")[:ASKS_MAX]
+    counts: dict[Ask, int] = {}
+    for code in order[number[order] > 0].tolist():
+        cpu, memory, gpu = batch.ask[[CPU, MEMORY, GPU], code].tolist()
+        ask = Ask(cpu, memory, gpu, int(batch.gpu_milli[code]), batch.rules[batch.rule[code]])
+        counts[ask] = counts.get(ask, 0) + int(number[code])
+    return counts
