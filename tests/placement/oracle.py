@@ -13,7 +13,7 @@ from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 
-GPU_PACK = {"gradient": 0.975, "balance": 0.01, "memory_balance": 0.005, "busy": 0.01}
+GPU_PACK = {"gradient": 0.955, "balance": 0.02, "memory_balance": 0.01, "busy": 0.015}
 """Of machines with GPUs, where the policy is `pack`."""
 WEIGHTS = {
     "pack": {"packing": 0.98, "fullness": 0.02},
