@@ -56,8 +56,10 @@ def meets(index: "MachineIndex", term: LabelTerm, at: At) -> Mask:
     match term.operator:
         case Operator.EXISTS | Operator.NOT_EXISTS:
             found = index.bears_any([Mark("has", term.key, "")], at)
-        case _:
+        case Operator.EQUAL | Operator.NOT_EQUAL | Operator.IN | Operator.NOT_IN:
             found = index.bears_any([Mark("label", term.key, v) for v in term.values], at)
+        case _:
+            found = index.bears_any(index.marks.meeting(term), at)
     negated = term.operator in (Operator.NOT_EQUAL, Operator.NOT_IN, Operator.NOT_EXISTS)
     return ~found if negated else found
 

@@ -1,12 +1,13 @@
 """Labels and taints as bits: which machines bear which marks. Knows no operators."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Taint
+from domain.constraint import LabelTerm, Taint
 from domain.fleet import MachineColumns
 
 At = slice | npt.NDArray[np.intp]
@@ -15,6 +16,8 @@ Mask = npt.NDArray[np.bool_]
 
 RARE_MACHINES_MAX = 64
 """A mark on at most so many machines is a set of slots; one on more is a bit of every machine."""
+TERMS_KEPT_MAX = 64
+"""Label conditions whose answers are kept, value by value."""
 _WORD_BITS = 64
 
 
@@ -24,6 +27,25 @@ class Mark(NamedTuple):
     kind: str
     key: str
     value: str
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Which values of its label meet a condition."""
+
+    of: int = -1
+    """The `_Values.version` that was asked."""
+    met: dict[Mark, bool] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(slots=True)
+class _Values:
+    """The values that a label has somewhere or, of the frequent ones, once had."""
+
+    version: int = 0
+    """Another number whenever a value has come or gone."""
+    marks: dict[Mark, None] = field(default_factory=dict)
 
 
 class MarkTable:
@@ -37,6 +59,9 @@ class MarkTable:
         self._rare: dict[Mark, set[int]] = {}
         self._held: dict[int, frozenset[Mark]] = {}
         self._kinds: dict[str, set[Mark]] = {}
+        self._values: dict[str, _Values] = {}
+        self._answers: dict[LabelTerm, _Answers] = {}
+        """In the order of last use."""
 
     @property
     def nbytes(self) -> int:
@@ -97,8 +122,31 @@ class MarkTable:
         return self._held.get(slot, frozenset())
 
     def known(self, kind: str) -> frozenset[Mark]:
-        """Every mark of a kind that some machine bears or, of the frequent ones, once bore."""
+        """Every mark of a kind (but labels) that some machine bears or, of the frequent ones, once
+        bore."""
         return frozenset(self._kinds.get(kind, ()))
+
+    def meeting(self, term: LabelTerm) -> tuple[Mark, ...]:
+        """The values of its label that meet a condition: each is asked once, however many machines
+        have it, and not again while it stays."""
+        values = self._values.get(term.key)
+        if values is None:
+            return ()
+        answers = self._answers.pop(term, None)
+        if answers is None:
+            answers = _Answers()
+            if len(self._answers) >= TERMS_KEPT_MAX:
+                del self._answers[next(iter(self._answers))]
+        self._answers[term] = answers
+        if answers.of != values.version:
+            known = answers.met
+            answers.met = {
+                mark: known[mark] if mark in known else term.accepts(mark.value)
+                for mark in values.marks
+            }
+            answers.marks = tuple(mark for mark, met in answers.met.items() if met)
+            answers.of = values.version
+        return answers.marks
 
     def any_of(self, marks: Iterable[Mark], at: At, slots: int) -> Mask:
         """True where a machine bears at least one of these; `slots` is how many there are."""
@@ -121,7 +169,7 @@ class MarkTable:
         """Many machines that bear nothing yet, so that every mark of theirs is a frequent one."""
         for mark in marks:
             if mark not in self._bits:
-                self._kinds.setdefault(mark.kind, set()).add(mark)
+                self._come(mark)
                 self._promote(mark, self._rare.pop(mark, set()))
             bit = self._bits[mark]
             self._words[bit // _WORD_BITS, slots] |= np.uint64(1 << bit % _WORD_BITS)
@@ -134,8 +182,9 @@ class MarkTable:
             self._words[bit // _WORD_BITS, slot] |= np.uint64(1 << bit % _WORD_BITS)
             return
         slots = self._rare.setdefault(mark, set())
+        if not slots:
+            self._come(mark)
         slots.add(slot)
-        self._kinds.setdefault(mark.kind, set()).add(mark)
         if len(slots) > RARE_MACHINES_MAX:
             self._promote(mark, self._rare.pop(mark))
 
@@ -148,7 +197,24 @@ class MarkTable:
         slots.discard(slot)
         if not slots:
             del self._rare[mark]
+            self._go(mark)
+
+    def _come(self, mark: Mark) -> None:
+        if mark.kind != "label":
+            self._kinds.setdefault(mark.kind, set()).add(mark)
+            return
+        values = self._values.setdefault(mark.key, _Values())
+        if mark not in values.marks:
+            values.marks[mark] = None
+            values.version += 1
+
+    def _go(self, mark: Mark) -> None:
+        if mark.kind != "label":
             self._kinds[mark.kind].discard(mark)
+            return
+        values = self._values[mark.key]
+        del values.marks[mark]
+        values.version += 1
 
     def _promote(self, mark: Mark, slots: set[int]) -> None:
         bit = len(self._bits)

@@ -191,3 +191,21 @@ def test_spread_compares_with_the_least_used_domain_that_has_room() -> None:
     by_name = {index.machine(slot).name: score for slot, score in enumerate(scores)}
     del by_name["m1"]
     assert by_name == {"m2": 1.0, "m3": 0.5, "m4": 0.5}
+
+
+def test_a_condition_asks_each_value_of_a_label_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    accepts = LabelTerm.accepts
+    monkeypatch.setattr(
+        LabelTerm, "accepts", lambda self, there: asked.append(there) or accepts(self, there)
+    )
+    rows = read("".join(f"machine m{n} cpu=1 label:rev={n % 3}\n" for n in range(200))).fleet
+    index = MachineIndex(rows.machines)
+    term = LabelTerm(key="rev", operator=Operator.REGEXP, values=("^[12]",))
+    met = meets(index, term, index.everywhere)
+    assert np.count_nonzero(met) == sum(1 for n in range(200) if n % 3)
+    index.upsert([replace(rows.machines[0], name="new", labels={"rev": "11"})])
+    assert np.count_nonzero(meets(index, term, index.everywhere)) == np.count_nonzero(met) + 1
+    index.remove([MachineId("c1", "new")])
+    assert np.count_nonzero(meets(index, term, index.everywhere)) == np.count_nonzero(met)
+    assert sorted(asked) == ["0", "1", "11", "2"]

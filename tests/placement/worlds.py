@@ -15,7 +15,25 @@ from tests.support.scenario import START, pending_task
 
 CLUSTERS, ZONES, RACKS, TEAMS = ("c1", "c2"), ("a", "b", "c"), ("r1", "r2"), ("red", "blue")
 SERVICES = ("web", "db")
-LABELS = {"disk": ("ssd", "hdd"), "arch": ("arm", "x86")}
+LABELS = {
+    "disk": ("ssd", "hdd"),
+    "arch": ("arm", "x86"),
+    "cores": ("8", "16", "16.0", "many"),
+    "driver": ("1.2.3", "1.3.0-beta1", "2.0", "odd"),
+    "flags": ("fast, wide", "wide", ""),
+}
+WANTED = {
+    Operator.LESS: ("16", "n"),
+    Operator.AT_MOST: ("16", "n"),
+    Operator.MORE: ("9", "n"),
+    Operator.AT_LEAST: ("16", "n"),
+    Operator.VERSION: ("~> 1.2", ">= 1.2, < 2", ">= 1.3.0-a"),
+    Operator.SEMVER: (">= 1.2.4", "< 2"),
+    Operator.REGEXP: ("^1", "[sx]+", "d$|m", "a.*y"),
+    Operator.CONTAINS: ("wide", "fast"),
+    Operator.CONTAINS_ANY: ("wide", "fast", "16"),
+}
+"""What is asked with the operators that do not name whole values."""
 TAINTS = (Taint(key="dedicated", value="ml"), Taint(key="dedicated", value="web"), Taint(key="old"))
 TOLERATIONS = (
     Toleration(key="dedicated"),
@@ -131,13 +149,15 @@ def _constraints(dice: _Dice) -> Constraints:
 
 def _term(rng: random.Random) -> LabelTerm:
     key, operator = rng.choice(sorted(LABELS)), rng.choice(list(Operator))
-    values = {
-        Operator.EQUAL: 1,
-        Operator.NOT_EQUAL: 1,
+    number = {
+        Operator.EXISTS: 0,
+        Operator.NOT_EXISTS: 0,
         Operator.IN: rng.randint(1, 2),
         Operator.NOT_IN: rng.randint(1, 2),
-    }.get(operator, 0)
-    written = rng.sample([*LABELS[key], "unheard-of"], values)
+        Operator.CONTAINS: rng.randint(1, 2),
+        Operator.CONTAINS_ANY: rng.randint(1, 2),
+    }.get(operator, 1)
+    written = rng.sample(WANTED.get(operator, (*LABELS[key], "unheard-of")), number)
     return LabelTerm(key=key, operator=operator, values=tuple(written))
 
 
