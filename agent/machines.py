@@ -75,7 +75,8 @@ def connected(state: State, event: Event, what: Connected) -> Step:
         connection=what.connection,
         question=None,
         epoch=0,
-        leaving=False,
+        # One that is being stopped stays so, whatever its connection does; its successor is not.
+        leaving=what.hello.leaving or (old.leaving and old.report.instance == report.instance),
         suspect=False,
         fenced=False,
     )
@@ -142,7 +143,7 @@ def said(state: State, event: Event, what: Said) -> Step:
         case AttemptStarted() as started:
             return keeper_saw_start(state, started, event)
         case AttemptEnded() as ended:
-            if machine is not None and ended.ending.stop_cause is StopCause.SHUT_DOWN:
+            if machine is not None and _stopped_by_its_end(state, machine, ended):
                 state = with_machine(state, replace(machine, leaving=True), news=True)
             return keeper_saw_end(state, what.machine, ended)
         case LeaseQuestion() as question:
@@ -153,21 +154,36 @@ def said(state: State, event: Event, what: Said) -> Step:
             return state, ()  # Answers about logs are the shell's business.
 
 
+def _stopped_by_its_end(state: State, machine: Machine, ended: AttemptEnded) -> bool:
+    """Keepers of the version before say no goodbye: their first ending by a shutdown is it.
+
+    Only where the attempt was given to this instance: a keeper also tells the endings that its
+    predecessor has kept, and those are about the predecessor.
+    """
+    attempt = state.live.get(ended.attempt)
+    if attempt is None or ended.ending.stop_cause is not StopCause.SHUT_DOWN:
+        return False
+    return attempt.id in machine.attempts and attempt.instance == machine.report.instance
+
+
 # --- leases ---------------------------------------------------------------------------------------
 
 
 def _asked(state: State, machine: Machine, question: LeaseQuestion, event: Event) -> Step:
     """Answer with at most what is left of our own lease, counted from when the keeper asked."""
     back = machine.suspect or machine.fenced
+    goodbye = question.leaving and not machine.leaving
     machine = replace(
         machine,
         heard_ms=event.now_ms,
         question=question.question,
         asked_ms=event.now_ms,
+        leaving=machine.leaving or question.leaving,
         suspect=False,
         fenced=False,
     )
-    state, effects = _bereaved(with_machine(state, machine, news=back), machine, event)
+    state = with_machine(state, machine, news=back or goodbye)
+    state, effects = _bereaved(state, machine, event)
     state, more = _resolved(state, machine.report.name, event)
     effects += more
     machine = state.machines[machine.report.name]

@@ -116,7 +116,7 @@ class Machine:
     epoch: int = 0
     """Of the grant given over this connection; 0 = none yet."""
     leaving: bool = False
-    """Its keeper is being stopped: what it stops must not come back to it before its next hello."""
+    """This keeper is being stopped: what it stops must come back to its successor only."""
     suspect: bool = False
     fenced: bool = False
     attempts: frozenset[str] = frozenset()

@@ -326,6 +326,8 @@ class KeeperHello(BaseModel, frozen=True):
     live: tuple[str, ...]
     """Attempt ids that are running or frozen."""
     token: str = ""
+    leaving: bool = False
+    """It is being stopped: nothing more starts before another instance says hello."""
 
 
 class LeaseQuestion(BaseModel, frozen=True):
@@ -336,6 +338,8 @@ class LeaseQuestion(BaseModel, frozen=True):
     epoch: int = 0
     """Of the lease it holds; 0 when none was granted or it has passed: answer with a grant."""
     running: tuple[str, ...] = ()
+    leaving: bool = False
+    """As in the hello: asked at once when the keeper is told to stop, so that it is its goodbye."""
 
 
 class LeaseAnswer(BaseModel, frozen=True):

@@ -226,7 +226,11 @@ def _start(state: Keeper, start: StartAttempt, instant: Instant) -> tuple[Keeper
     known = state.ended.get(start.attempt) or state.tombstones.get(start.attempt)
     if known is not None:
         return state, (Send(known),)
-    if state.lease is None or state.shutting_down:
+    if state.shutting_down:
+        # Its order crossed our goodbye: said at once that it never started, it is placed elsewhere.
+        never = Live(start.attempt, grace_ms=0, run_timeout_ms=None, waits=False)
+        return _ended(state, never, stopped(StopCause.SHUT_DOWN, None), instant)
+    if state.lease is None:
         return state, ()
     spec = start.spec
     live = Live(
@@ -316,6 +320,7 @@ def _ask(state: Keeper, now_ms: int) -> tuple[Keeper, Effects]:
         question=number,
         epoch=0 if state.lease is None else state.lease.epoch,
         running=tuple(state.live),
+        leaving=state.shutting_down,
     )
     return replace(state, questions=questions, questions_asked=number), (Send(question),)
 
@@ -358,13 +363,15 @@ def _grant(state: Keeper, grant: KeeperGrant, now_ms: int) -> tuple[Keeper, Effe
 
 
 def _shut_down(state: Keeper, event: ShutDown, now_ms: int) -> tuple[Keeper, Effects]:
+    """Say goodbye first, so that nothing that stops is offered to us again."""
+    state, goodbye = _ask(replace(state, shutting_down=True), now_ms)
     live = dict(state.live)
-    effects: list[Effect] = []
+    effects: list[Effect] = list(goodbye)
     for attempt, held in state.live.items():
         kill_at_ms = now_ms + min(held.grace_ms, event.grace_ms_max)
         live[attempt], done = told_to_stop(held, StopCause.SHUT_DOWN, kill_at_ms)
         effects += done
-    return replace(state, live=live, shutting_down=True), tuple(effects)
+    return replace(state, live=live), tuple(effects)
 
 
 def _started(live: Live) -> AttemptStarted:

@@ -123,6 +123,7 @@ class KeeperShell:
             epoch=0 if lease is None else lease.epoch,
             live=tuple(self._state.live),
             token=self._identity.token,
+            leaving=self._state.shutting_down,
         )
 
     def connected(self) -> None:

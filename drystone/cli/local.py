@@ -17,9 +17,10 @@ from drystone.cli.exits import Exit
 from drystone.cli.output import JsonOption, fail, print_facts, print_json, print_table
 from drystone.cli.processes import become
 from drystone.stack.folder import UpState, is_held, read_state
+from drystone.stack.leftovers import LEFTOVER_S_MAX, leftovers, named
 from runtime.settings import StoreSettings
 
-DETACH_S_MAX = 90.0
+DETACH_S_MAX = 90.0 + LEFTOVER_S_MAX
 DOWN_S_MAX = 150.0
 POLL_S = 0.1
 
@@ -67,7 +68,7 @@ def down(data: DataOption = None) -> None:
     folder = folder_of(data)
     state = read_state(folder)
     if not is_held(folder) or state is None:
-        fail(f"nothing is up on {folder}", Exit.FAILED)
+        fail(_nothing_is_up(folder), Exit.FAILED)
     psutil.Process(state.pid).terminate()
     if not _within(lambda: not is_held(folder), DOWN_S_MAX):
         fail(f"process {state.pid} has not stopped within {DOWN_S_MAX:.0f} s", Exit.FAILED)
@@ -80,9 +81,10 @@ def status(data: DataOption = None, as_json: JsonOption = False) -> None:
     state = read_state(folder) if is_held(folder) else None
     if state is None:
         if as_json:
-            print_json({"up": False, "data": str(folder)})
+            left = {name: child.model_dump() for name, child in leftovers(folder).items()}
+            print_json({"up": False, "data": str(folder), "leftovers": left})
             raise typer.Exit(Exit.FAILED)
-        fail(f"nothing is up on {folder}", Exit.FAILED)
+        fail(_nothing_is_up(folder), Exit.FAILED)
     api = _readiness(state)
     if as_json:
         print_json({"up": True, "data": str(folder), "api": api, **state.model_dump(mode="json")})
@@ -105,9 +107,23 @@ def folder_of(data: Path | None) -> Path:
     return StoreSettings().data_dir if data is None else data.expanduser().absolute()
 
 
+def _nothing_is_up(folder: Path) -> str:
+    told = f"nothing is up on {folder}"
+    found = leftovers(folder)
+    if not found:
+        return told
+    return (
+        f"{told}, but an `up` that was killed has left {named(found)}: they end within "
+        f"{LEFTOVER_S_MAX:.0f} s (running attempts get their grace), and the next `up` waits for it"
+    )
+
+
 def _detached(folder: Path, arguments: list[str]) -> None:
     """Start it in a session of its own and wait for its word."""
     command = [sys.executable, "-P", "-m", "drystone.stack", *arguments]
+    if not is_held(folder) and (found := leftovers(folder)):
+        waits = f"waiting up to {LEFTOVER_S_MAX:.0f} s"
+        print(f"an `up` that was killed has left {named(found)}: {waits}", file=sys.stderr)
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
             command,

@@ -17,6 +17,8 @@ from runtime.temporal import dev_server_command
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
+FORGET_WAIT_S = 3
+"""Here agent and keeper mostly end together; what is not said then is said at the next `up`."""
 
 
 class PortInUseError(Exception):
@@ -118,7 +120,11 @@ def _commands(wish: Wish, settings: Settings) -> dict[str, list[str]]:
         "worker": [*ours, "worker"],
         "api": [*ours, "api"],
         "agent": [*ours, "agent", "--folder", str(folder / "agent")],
-        "keeper": [*ours, "keeper", "--folder", str(folder / "keeper"), *size],
+        "keeper": [
+            *ours,
+            "keeper",
+            *("--folder", str(folder / "keeper"), f"--forget-wait={FORGET_WAIT_S}", *size),
+        ],
     }
 
 

@@ -5,16 +5,15 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import httpx
-import psutil
 
-from drystone.stack.child import Child, began_at
-from drystone.stack.folder import ChildProcess, UpState, forget_state, read_state, write_state
+from drystone.stack.child import Child
+from drystone.stack.folder import ChildProcess, UpState, forget_state, write_state
+from drystone.stack.leftovers import clear_leftovers, leftovers
 from drystone.stack.plan import LOOPBACK, Plan, check_ports
 
 READY_S_MAX = 60.0
@@ -23,7 +22,6 @@ POLL_S = 0.1
 EARLY_DEATHS_MAX = 5
 """Before everything was ready once; afterwards a process may die much more often."""
 LOG_CHECK_S = 10.0
-LEFTOVER_S_MAX = 45.0
 STOP_ORDER = ("keeper", "agent", "api", "worker", "temporal")
 STOP_S = {"keeper": 90.0, "agent": 20.0, "api": 10.0, "worker": 15.0, "temporal": 15.0}
 """The keeper gives running attempts their grace first; whatever is late is killed."""
@@ -48,7 +46,10 @@ class Supervisor:
         """Until a signal; raises NotReadyError or DyingError when it cannot go on."""
         self._listen_to_signals()
         (self.plan.folder / "logs").mkdir(exist_ok=True)
-        await clear_leftovers(self.plan, self.say)
+        found = leftovers(self.plan.folder)
+        self._write(found)  # Whoever asks meanwhile, and whoever follows if we are killed here.
+        if not await clear_leftovers(found, self.say, self.over):
+            return
         check_ports(self.plan.wish)
         for name, command in self.plan.commands.items():
             self.children[name] = Child(
@@ -65,7 +66,7 @@ class Supervisor:
         began = time.monotonic()
         self.say(f"starting {', '.join(self.children)} on {self.plan.folder}")
         for name, child in self.children.items():
-            keepers.append(asyncio.create_task(child.keep(self._write)))
+            keepers.append(asyncio.create_task(child.keep(self._write_alive)))
             if name == "temporal":
                 port = int(self.plan.settings.temporal_address.rpartition(":")[2])
                 await self._until(partial(_listens, port), "Temporal", PORT_S_MAX, keepers)
@@ -74,7 +75,7 @@ class Supervisor:
         if self.over.is_set():
             return
         self.ready = True
-        self._write()
+        self._write_alive()
         settings, took_s = self.plan.settings, time.monotonic() - began
         down = f"drystone down --data {shlex.quote(str(self.plan.folder))}"
         self.say(f"Drystone is up ({took_s:.1f} s). Stop it with Ctrl-C or `{down}`.")
@@ -137,8 +138,11 @@ class Supervisor:
         forget_state(self.plan.folder)
         self.say("stopped")
 
-    def _write(self) -> None:
+    def _write_alive(self) -> None:
         alive = {name: c.known for name, c in self.children.items()}
+        self._write({name: known for name, known in alive.items() if known})
+
+    def _write(self, children: Mapping[str, ChildProcess]) -> None:
         write_state(
             self.plan.folder,
             UpState(
@@ -148,7 +152,7 @@ class Supervisor:
                 ui_url=self.plan.ui_url,
                 temporal_address=self.plan.settings.temporal_address,
                 machine=self.plan.settings.machine,
-                children={name: known for name, known in alive.items() if known},
+                children=dict(children),
             ),
         )
 
@@ -185,34 +189,3 @@ async def _listens(port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-async def clear_leftovers(plan: Plan, say: Callable[[str], None]) -> None:
-    """End what an `up` that was killed left behind: it would hold ports, files and attempts."""
-    state = read_state(plan.folder)
-    found = [p for c in (state.children.values() if state else ()) if (p := _same(c)) is not None]
-    if not found:
-        return
-    say(f"{len(found)} processes of an earlier `up` still run: stopping them")
-    for process in found:
-        _signal(process, kill=False)
-    deadline = time.monotonic() + LEFTOVER_S_MAX
-    for process in found:
-        with suppress(psutil.TimeoutExpired):
-            await asyncio.to_thread(process.wait, max(0.0, deadline - time.monotonic()))
-    for process in found:
-        _signal(process, kill=True)
-
-
-def _same(child: ChildProcess) -> psutil.Process | None:
-    """The process, unless its number belongs to a later one."""
-    if began_at(child.pid) != child.began:
-        return None
-    return psutil.Process(child.pid)
-
-
-def _signal(process: psutil.Process, *, kill: bool) -> None:
-    try:
-        process.kill() if kill else process.terminate()
-    except psutil.NoSuchProcess:
-        return

@@ -85,16 +85,6 @@ def test_an_offer_is_admitted_when_its_keeper_is_back() -> None:
     assert bench.word(an_offer()) == "admitted"
 
 
-def test_what_a_leaving_keeper_has_stopped_waits_for_its_next_hello() -> None:
-    bench = a_bench()
-    running(bench)
-    bench.ended(ending=Ending(kind=EndKind.STOPPED, stop_cause=StopCause.SHUT_DOWN))
-    assert bench.word(an_offer(number=2)) == "none"
-    bench.hello()
-    bench.ask()
-    assert bench.word(an_offer(number=2)) == "admitted"
-
-
 def test_an_attempt_the_journal_did_not_know_holds_its_whole_machine() -> None:
     bench = a_bench()
     bench.hello(live=("red/x#3",))

@@ -164,6 +164,33 @@ def test_ctrl_c_stops_attempts_with_grace_and_the_next_up_runs_them_again_unchar
     print(f"ready after {first_s:.1f} s, stopped after {stop_s:.1f} s, again {second_s:.1f} s")
 
 
+def test_after_a_kill_of_up_the_next_one_runs_the_task_again_one_attempt_at_a_time(
+    up: Up, tmp_path: Path
+) -> None:
+    up.start()
+    here = tmp_path / "attempts"
+    here.mkdir()
+    # A folder is made once; the first attempt gives it back when told to stop, the second at once.
+    script = (
+        f"cd {here}; mkdir held || touch doubled; touch in-$DRYSTONE_ATTEMPT; "
+        "trap 'rmdir held; exit 0' TERM; "
+        "[ -e in-2 ] || while :; do sleep 0.1; done; rmdir held"
+    )
+    with Rest(f"http://127.0.0.1:{up.api_port}") as rest:
+        key = rest.submit("runs", "sh", "-c", script)
+        wait_until((here / "in-1").exists, "the attempt runs")
+    assert up.process is not None
+    up.process.kill()
+    up.process.wait(STOP_S_MAX)
+    up.start()
+    with Rest(f"http://127.0.0.1:{up.api_port}", rest.team) as rest:
+        assert rest.ended(key)["phase"] == "SUCCEEDED"
+        first, second = (attempt["ending"] for attempt in rest.attempts(key))
+    assert (first["kind"], first["stop_cause"]) == ("stopped", "shut_down")
+    assert (second["kind"], second["exit_code"]) == ("exited", 0)
+    assert {path.name for path in here.iterdir()} == {"in-1", "in-2"}
+
+
 def kill_and_see_another(up: Up, name: str) -> None:
     """SIGKILL of one part, until its successor runs."""
     before = pids(up)[name]

@@ -265,8 +265,12 @@ def test_a_restart_has_no_lease_and_nothing_live_and_keeps_its_endings():
 def test_a_shutdown_stops_everything_with_a_bounded_grace_and_starts_nothing_more():
     played = Played().leased()
     patient, hasty = played.running("a", grace_s=600), played.running("b", grace_s=1)
-    assert played.do(ShutDown(grace_ms_max=10_000)) == (Terminate(patient), Terminate(hasty))
-    assert played.do(start_of("c")) == ()
+    goodbye, *stops = played.do(ShutDown(grace_ms_max=10_000))
+    assert goodbye.message.leaving
+    assert stops == [Terminate(patient), Terminate(hasty)]
+    played.do(start_of("c"))
+    crossed = ending_of(played, start_of("c").attempt)
+    assert (crossed.kind, crossed.stop_cause) == (EndKind.STOPPED, StopCause.SHUT_DOWN)
     assert played.tick(1_000) == (Kill(hasty),)
     assert played.tick(10_000) == (Kill(patient),)
     played.exited(patient)
