@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import posixpath
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -161,6 +162,16 @@ class TaskSpec(BaseModel, frozen=True):
 class SubmitTask(TaskSpec, frozen=True, extra="forbid"):
     """What people send, over REST or as a workflow's input: unknown fields are errors."""
 
+    @field_validator("working_dir")
+    @classmethod
+    def _a_relative_folder_stays_inside(cls, path: str | None) -> str | None:
+        # Here and not in TaskSpec, so that rows which were taken before can still be read.
+        if path is not None and leaves_its_folder(path):
+            raise ValueError(
+                f"must be absolute or stay inside the attempt's folder, not {shown(path)}"
+            )
+        return path
+
     @model_validator(mode="before")
     @classmethod
     def _nothing_is_misspelt(cls, given: Any) -> Any:
@@ -168,6 +179,11 @@ class SubmitTask(TaskSpec, frozen=True, extra="forbid"):
         if unknown:
             raise ValueError(f"unknown: {', '.join(unknown[:UNKNOWN_SHOWN_MAX])}")
         return given
+
+
+def leaves_its_folder(path: str) -> bool:
+    """A relative path that climbs above where it begins, symbolic links left aside."""
+    return not path.startswith("/") and posixpath.normpath(path).split("/")[0] == ".."
 
 
 def body_digest(spec: TaskSpec) -> str:

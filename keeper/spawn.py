@@ -115,10 +115,17 @@ def environment(start: StartAttempt, around: Surroundings) -> dict[str, str]:
 
 
 def working_folder(start: StartAttempt, around: Surroundings) -> str:
-    """Make the folder the command runs in; a relative one lies in the attempt's own folder."""
+    """Make the folder the command runs in; a relative one lies in the attempt's own folder.
+
+    Raises OSError where it cannot be made or written, or where a relative one leaves that folder.
+    """
     own = attempt_folder(around.folder, start.attempt)
     own.mkdir(parents=True, exist_ok=True)
-    folder = own / (start.spec.working_dir or WORKING_FOLDER_NAME)
+    wanted = start.spec.working_dir or WORKING_FOLDER_NAME
+    folder = own / wanted
+    # Resolved, so that neither `..` nor a symbolic link leads out of it.
+    if not os.path.isabs(wanted) and not folder.resolve().is_relative_to(own.resolve()):
+        raise PermissionError(f"{wanted}: leaves the attempt's folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder}: not writable")

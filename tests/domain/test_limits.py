@@ -183,6 +183,22 @@ def test_nul_is_refused_wherever_linux_would_cut(text):
     assert _refused(working_dir=text)[0] == "working_dir"
 
 
+@pytest.mark.parametrize("path", ["..", "../x", "a/../../x", "./../x", "a/b/../../.."])
+def test_a_relative_working_folder_that_leaves_the_attempts_own_is_refused(path):
+    field, message = _refused(working_dir=path)
+    assert field == "working_dir"
+    assert "inside the attempt's folder" in message
+
+
+@pytest.mark.parametrize("path", ["a/../b", "a/..", "..a/..b", ".", "/srv/../data", None])
+def test_a_working_folder_may_be_anywhere_else(path):
+    assert SubmitTask.model_validate({**BODY, "working_dir": path}).working_dir == path
+
+
+def test_a_working_folder_that_left_is_still_read_where_it_was_taken_before():
+    assert TaskSpec.model_validate({**BODY, "working_dir": "../x"}).working_dir == "../x"
+
+
 def test_a_command_has_a_first_word_and_no_word_too_long():
     assert _refused(command=[])[0] == "command"
     assert "first word" in _refused(command=[""])[1]

@@ -10,6 +10,8 @@ import pytest
 from domain.attempt import EndKind, StopCause
 from domain.protocol import AttemptEnded
 from domain.reasons import Reason
+from keeper.spawn import Surroundings, attempt_folder, working_folder
+from tests.keeper.attempt_builders import start_of
 from tests.keeper.fake_agent import FakeAgent, alive, pid_in, size, until
 
 PYTHON = sys.executable
@@ -93,6 +95,24 @@ async def test_a_relative_working_folder_is_made_in_that_of_the_attempt(shared):
     attempt = await shared.start("pwd", name="relative", working_dir="a/b")
     await shared.ending(attempt)
     assert (await output(shared, attempt)).endswith("relative#1/a/b\n")
+
+
+async def test_a_relative_working_folder_never_leaves_that_of_the_attempt(shared, tmp_path):
+    own = tmp_path / "keeper" / "attempts"
+    around = Surroundings(own, "mark", "c", "m", {})
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for number, path in enumerate(("../../x", "a/../../../x", "link/x"), start=1):
+        start = start_of("t", number, working_dir=path)
+        folder = attempt_folder(own, start.attempt)
+        folder.mkdir(parents=True)
+        (folder / "link").symlink_to(aside)
+        with pytest.raises(PermissionError, match="leaves the attempt's folder"):
+            working_folder(start, around)
+    assert not list(aside.iterdir())
+    assert not list(tmp_path.rglob("x"))
+    ended = await run(shared, "true", name="leaves", working_dir="../../../x")
+    assert ended.ending.reason is Reason.WORKING_FOLDER
 
 
 async def test_what_cannot_start_says_why(shared, tmp_path):
