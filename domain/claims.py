@@ -83,6 +83,8 @@ class Settle(BaseModel, frozen=True):
     at: datetime
     started_at: datetime | None = None
     """The child's exec, as its keeper stamped it."""
+    ended_at: datetime | None = None
+    """When it ended, as its keeper stamped it (its agent, where no keeper could); for display."""
     late: bool = False
 
 

@@ -57,6 +57,7 @@ from domain.stages import (
     Withdrawing,
     live_number,
 )
+from domain.stamps import shown_span
 
 Effects = tuple[LedgerOperation, ...]
 
@@ -189,12 +190,13 @@ def _settled(
         back = _counted_late(_at(state, _still(stage.back, answer.closed)))
         back = back.model_copy(update={"closed": max(state.closed, answer.closed)})
         return _late_success(back, settle.number, settle.ending, event.at)
+    span = shown_span(settle.started_at, settle.ended_at or settle.at, heard_at=settle.at)
     record = AttemptRecord(
         number=settle.number,
         cluster=settle.cluster,
         machine=stage.machine,
-        started_at=settle.started_at,
-        ended_at=settle.at,
+        started_at=span.started_at,
+        ended_at=span.ended_at,
         ending=settle.ending,
     )
     end = settle.then.outcome if isinstance(settle.then, Finish) else None
@@ -336,6 +338,7 @@ def _settle(
         then=then,
         at=event.at,
         started_at=report.started_at if isinstance(report, Ended) else None,
+        ended_at=report.at if isinstance(report, Ended) else None,
         late=late,
     )
     stage = Settling(

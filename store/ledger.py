@@ -230,10 +230,15 @@ def _settle(work: Work, op: Settle, *, braked: bool) -> Settled:
             order_stop(work, None, claim, StopCause.SUPERSEDED)
     if op.ending.kind is EndKind.REFUSED:
         _count_refusal(work, task, claim, op)
-    record_ending(work, claim, op.ending, micros(op.at))
-    if op.started_at is not None:
-        claim.started_at = micros(op.started_at)
-    note(work, task, EventKind.ENDED, claim.number, op.ending.kind.value)
+    record_ending(
+        work,
+        task,
+        claim,
+        op.ending,
+        settled_at=op.at,
+        started_at=op.started_at,
+        ended_at=op.ended_at,
+    )
     _then(work, task, op)
     return Settled(mine=True, closed=task.closed)
 

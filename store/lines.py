@@ -107,6 +107,7 @@ class ClaimLine:
     adopted: int
     fenced: str | None
     vouched: int
+    claimed_at: int
     admitted_at: int | None
     started_at: int | None
     ended_at: int | None

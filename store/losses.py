@@ -114,8 +114,8 @@ def orphan(connection: Connection, cluster: str, message: Orphan, now: datetime)
     current = claim.open
     release(work, claim)
     if current:
-        record_ending(work, claim, message.ending, micros(message.at))
-        note(work, task, EventKind.ENDED, claim.number, message.ending.kind.value)
+        stamp = message.at
+        record_ending(work, task, claim, message.ending, settled_at=stamp, ended_at=stamp)
         finish(work, task, _gone_outcome(claim.number))
     else:
         record_late(work, task, claim, message.ending)

@@ -75,7 +75,7 @@ def attempts(connection: Connection, key: str) -> tuple[AttemptView, ...]:
 
 
 def events(connection: Connection, key: str) -> tuple[EventView, ...]:
-    """The newest transitions of a task, in the order in which they happened."""
+    """The newest transitions of a task, in the order in which they were heard of."""
     rows = connection.execute(select(EVENT).where(EVENT.c.key == key).order_by(EVENT.c.seq))
     return tuple(
         EventView(

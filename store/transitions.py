@@ -3,13 +3,16 @@
 A number closes once, a claim gives its room back once, a final row stays. Knows no statement.
 """
 
+from datetime import datetime
+
 from domain.attempt import Ending, EndKind, Outcome, Phase, StopCause
 from domain.ids import attempt_id
 from domain.reasons import Reason
+from domain.stamps import shown_span
 from domain.views import EventKind
 from store.lines import ClaimLine, NewClaim, OfferState, Standing, TaskLine
 from store.locking import Work
-from store.mapping import ending_text, read_spent
+from store.mapping import ending_text, instant, micros, read_spent
 
 EVENTS_KEPT_MAX = 100
 """The newest so many events of a task are kept."""
@@ -25,14 +28,21 @@ ENDINGS = frozenset({EndKind.EXITED, EndKind.REFUSED, EndKind.STOPPED, EndKind.L
 """The attempt certainly runs no more: its room is free."""
 
 
-def note(work: Work, task: TaskLine, kind: EventKind, number: int = 0, detail: str = "") -> None:
-    """Write a transition down."""
+def note(
+    work: Work,
+    task: TaskLine,
+    kind: EventKind,
+    number: int = 0,
+    detail: str = "",
+    at: int | None = None,
+) -> None:
+    """Write a transition down. `at`: when it happened, where that was before now."""
     work.events.append(
         {
             "key": task.key,
             "slot": task.events % EVENTS_KEPT_MAX,
             "seq": task.events,
-            "at": work.now,
+            "at": work.now if at is None else at,
             "kind": kind.value,
             "number": number,
             "detail": detail,
@@ -173,12 +183,30 @@ def withdraw_stop(work: Work, task: TaskLine, claim: ClaimLine) -> None:
     note(work, task, EventKind.STOP_WITHDRAWN, claim.number)
 
 
-def record_ending(work: Work, claim: ClaimLine, ending: Ending, settled_at: int) -> None:
-    """The ending that counts, with the instant by which a repeated settle is known again."""
+def record_ending(
+    work: Work,
+    task: TaskLine,
+    claim: ClaimLine,
+    ending: Ending,
+    *,
+    settled_at: datetime,
+    started_at: datetime | None = None,
+    ended_at: datetime | None = None,
+) -> None:
+    """The ending that counts, and when the attempt started and ended by its machine's clock.
+
+    `settled_at`: the workflow's instant of this settle. Without `ended_at` it ended now.
+    """
+    now = instant(work.now)
+    placed_at = instant(claim.claimed_at)
+    span = shown_span(started_at, ended_at or now, placed_at=placed_at, heard_at=now)
     claim.ending = ending_text(ending)
-    claim.settled_at = settled_at
-    claim.ended_at = work.now
+    claim.settled_at = micros(settled_at)
+    claim.ended_at = micros(span.ended_at)
+    if span.started_at is not None:
+        claim.started_at = micros(span.started_at)
     claim.changed = True
+    note(work, task, EventKind.ENDED, claim.number, ending.kind.value, at=claim.ended_at)
 
 
 def record_late(work: Work, task: TaskLine, claim: ClaimLine, ending: Ending) -> None:

@@ -25,7 +25,8 @@ from store.transitions import NEW_CLAIM_COLUMNS
 _TASK_FIXED = {"key", "team", "partition", "band", "digest", "shape", "changed"}
 _TASK_NAMES = [f.name for f in fields(TaskLine) if f.name not in _TASK_FIXED]
 _CLAIM_FIXED = {
-    *("attempt", "key", "number", "team", "cluster", "place", "on_loss", "extra", "changed"),
+    *("attempt", "key", "number", "team", "cluster", "place", "on_loss", "extra", "claimed_at"),
+    "changed",
     *COLUMNS,
 }
 _CLAIM_NAMES = [f.name for f in fields(ClaimLine) if f.name not in _CLAIM_FIXED]

@@ -1,5 +1,7 @@
 """The life of a task as sentences. The ledger's answers are given; tests/store earns them."""
 
+from datetime import timedelta
+
 import pytest
 
 from domain.attempt import Phase, StopCause
@@ -22,6 +24,7 @@ from domain.retry import Spent
 from domain.stages import Offered, Pending, Running, Stopping
 from tests.domain.builders import (
     FREE,
+    NOW,
     PLACE,
     Story,
     an_outcome,
@@ -346,6 +349,22 @@ def test_a_refused_submission_is_a_typed_error():
 
 
 # --- what is shown ----------------------------------------------------------------------------
+
+
+def test_an_ending_goes_to_the_ledger_with_the_instant_at_which_it_happened():
+    task = running(1)
+    report = exited(1, 0).model_copy(update={"at": NOW + timedelta(seconds=1)})
+    task.hears(report)
+    assert isinstance(task.asks, Settle)
+    assert (task.asks.ended_at, task.asks.at > report.at) == (report.at, True)
+    task.hears(Settled(mine=True, closed=1))
+    assert [record.ended_at for record in task.state.attempts] == [report.at]
+
+
+def test_a_fence_has_no_instant_of_its_own():
+    task = running(1).hears(fenced(1))
+    assert isinstance(task.asks, Settle)
+    assert task.asks.ended_at is None
 
 
 def test_a_note_is_shown_until_the_next_and_a_repeated_start_keeps_it():

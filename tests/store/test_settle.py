@@ -13,7 +13,7 @@ from store.cooldowns import cooling
 from store.losses import loss_page
 from store.orders import orders
 from store.overview import machine, team_usage
-from store.tasks import attempts
+from store.tasks import attempts, events
 from store.waiting import next_due, pending
 from tests.store.world import (
     EXITED,
@@ -44,6 +44,31 @@ def test_a_success_ends_the_task_and_frees_room_and_quota(world: World) -> None:
     assert world.phase() is Phase.SUCCEEDED
     assert used_cpu(world) == 0
     assert world.read(team_usage)[0].used.cpu_milli == 0
+
+
+def test_an_attempt_is_shown_to_end_when_it_did_and_not_when_that_was_heard(world: World) -> None:
+    world.cluster()
+    world.running()
+    began = world.now
+    started, ended = began + timedelta(seconds=1), began + timedelta(seconds=5)
+    world.later(60)
+    world.settle(then=succeeded(), started_at=started, ended_at=ended)
+    (attempt,) = world.read(attempts, "blue/t")
+    assert (attempt.started_at, attempt.ended_at) == (started, ended)
+    told = {event.kind: event.at for event in world.read(events, "blue/t")}
+    assert (told[EventKind.ENDED], told[EventKind.FINISHED]) == (ended, world.now)
+
+
+def test_stamps_of_a_clock_that_is_off_are_moved_between_placing_and_hearing(world: World) -> None:
+    world.cluster()
+    world.running()
+    (placed,) = world.read(attempts, "blue/t")
+    world.later(60)
+    behind = placed.placed_at - timedelta(hours=1)
+    world.settle(started_at=behind, ended_at=behind + timedelta(seconds=4))
+    (attempt,) = world.read(attempts, "blue/t")
+    assert attempt.started_at == placed.placed_at
+    assert attempt.ended_at == placed.placed_at + timedelta(seconds=4)
 
 
 def test_a_failure_with_budget_waits_until_its_backoff_has_passed(world: World) -> None:

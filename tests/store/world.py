@@ -176,6 +176,7 @@ class World:
         cluster: str = "c1",
         late: bool = False,
         started_at: datetime | None = None,
+        ended_at: datetime | None = None,
     ) -> Settled:
         """Settle one number; what follows is that it waits again, now."""
         settle = Settle(
@@ -186,6 +187,7 @@ class World:
             then=then or Requeue(not_before=self.now),
             at=self.now,
             started_at=started_at,
+            ended_at=ended_at,
             late=late,
         )
         answer = self.apply(settle).answers[0]
