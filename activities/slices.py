@@ -28,6 +28,8 @@ class FleetSlices:
         self._partition, self._partitions = partition, partitions
         self._mine = MachineIndex()
         self._others = MachineIndex() if partitions > 1 else None
+        if self._others is not None:
+            self._others.demand = self._mine.demand
 
     def replace(self, everything: FleetColumns) -> None:
         """The full compare: what the fleet does not have is gone."""

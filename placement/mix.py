@@ -15,6 +15,7 @@ from placement.demand import Batch, Rule
 from placement.devices import DEVICES_MAX, WHOLE_MILLI
 from placement.feasible import SETTLED, feasible
 from placement.room import CPU, GPU, MEMORY, Column
+from placement.rules import RuleTable
 
 if TYPE_CHECKING:
     from placement.index import MachineIndex
@@ -31,6 +32,8 @@ REMEMBERED_MAX = 20_000
 """Tasks remembered; one more, and every count is halved."""
 WEIGHT_STEPS = 2**20
 """How often an ask comes is counted in parts of so many."""
+INDEXES_MAX = 2
+"""A scheduler with a slice of its own has one index for it, and one for all other machines."""
 NEWS_PART = 20
 """A mix is good until what has changed is one part of so many."""
 
@@ -127,18 +130,21 @@ class _Suiting:
     was. Apart from the index's own table of rules, where there is no room for so many."""
 
     def __init__(self) -> None:
-        self._known: tuple[object, int] | None = None
-        self._table: Mask | None = None
+        self._known: dict[RuleTable, tuple[int, Mask | None]] = {}
 
     def table(self, index: "MachineIndex", rules: tuple[Rule, ...]) -> Mask | None:
-        """bool of shape (rules, slots)."""
-        if self._known is None or self._known != (index.rules, index.rules.version):
-            self._known = (index.rules, index.rules.version)
+        """bool of shape (rules, slots); None where every machine meets them all."""
+        version, table = self._known.get(index.rules, (None, None))
+        if version != index.rules.version:
             everywhere = index.everywhere
             table = np.array([feasible(index, rule.shape, everywhere, SETTLED) for rule in rules])
             # Machines that have left are asked about by nobody.
-            self._table = None if table[:, index.present[everywhere]].all() else table
-        return self._table
+            if table[:, index.present[everywhere]].all():
+                table = None
+            if index.rules not in self._known and len(self._known) == INDEXES_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[index.rules] = (index.rules.version, table)
+        return table
 
 
 class Demand:

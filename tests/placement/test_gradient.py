@@ -163,3 +163,23 @@ def test_what_is_remembered_is_bounded_and_yields_to_what_comes_now() -> None:
     assert 0 < len(mix.cpu) <= 128
     assert mix.cpu[0] == 7
     assert not (mix.cpu == 1).any()
+
+
+def test_a_mix_knows_the_rules_on_several_fleets_and_when_machines_change() -> None:
+    one, other = (
+        MachineIndex(
+            replace(row, labels={"kind": kind}) for row in read("machine m1").fleet.machines
+        )
+        for kind in "ab"
+    )
+    rules = Constraints(labels=(LabelTerm(key="kind", operator=Operator.IN, values=("a",)),))
+    mix = Demand().mix(Batch.of([shape_for(Resources(cpu_milli=1, gpu=1), rules)]))
+    at = np.zeros(1, dtype=np.intp)
+    for _ in range(2):
+        assert mix.suits(one, at) is None
+        assert mix.suits(other, at) is not None
+        third = mix.suits(MachineIndex(read("machine m1").fleet.machines), at)
+        assert third is not None
+        assert not third.any()
+    other.upsert(replace(row, labels={"kind": "a"}) for row in read("machine m1").fleet.machines)
+    assert mix.suits(other, at) is None
