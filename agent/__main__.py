@@ -11,6 +11,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class _Agent:
             parts.append(asyncio.create_task(self._simulated().run()))
         listening = [unix_socket(self._options.folder / SOCKET_NAME)]
         listening += [tcp_socket(self._options.listen)] if self._options.listen else []
-        http = server(create_app(self._hub, self._facts))
+        http = server(create_app(self._hub, self._facts, self._start_of))
         serving = asyncio.create_task(http.serve(sockets=listening))
         address = self._http_address(listening[-1].getsockname())
         logger().info("serving keepers", folder=str(self._options.folder), http=address)
@@ -186,6 +187,11 @@ class _Agent:
         state = self._engine.state
         known = state.live.get(attempt) or remembered(state, attempt)
         return None if known is None else known.machine
+
+    def _start_of(self, attempt: str) -> datetime | None:
+        state = self._engine.state
+        known = state.live.get(attempt) or remembered(state, attempt)
+        return None if known is None else known.started_at
 
     def _http_address(self, name: object) -> str:
         settings = self._options.runtime

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,7 @@ from domain.protocol import (
     KeeperMessage,
     LogAnswer,
     LogQuestion,
+    StartAnswer,
 )
 from runtime.telemetry import logger
 
@@ -233,14 +235,22 @@ def _check_attempts(message: KeeperMessage) -> None:
         raise ValueError(f"{wrong[:100]!r} is no attempt: <team>/<id>#<number>")
 
 
-def create_app(hub: KeeperHub, facts: Callable[[], dict[str, object]]) -> FastAPI:
-    """The agent's HTTP face."""
+def create_app(
+    hub: KeeperHub,
+    facts: Callable[[], dict[str, object]],
+    start_of: Callable[[str], datetime | None],
+) -> FastAPI:
+    """The agent's HTTP face. `start_of`: when this attempt started, by its keeper's stamp."""
     app = FastAPI(title="Drystone agent", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_api_websocket_route("/v1/keeper", hub.converse)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, object]:
         return facts()
+
+    @app.get("/v1/starts")
+    async def start(attempt: str) -> StartAnswer:
+        return StartAnswer(started_at=start_of(attempt))
 
     async def answer(attempt: str, stream: Stream, offset: int, limit: int) -> Response:
         try:

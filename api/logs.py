@@ -1,17 +1,23 @@
-"""Output of attempts, read in chunks from the agent of their cluster. Knows no route, no ledger."""
+"""Output of attempts, read in chunks from the agent of their cluster, and when they started.
+
+Knows no route, no ledger.
+"""
 
 import base64
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 import httpx
 from pydantic import ValidationError
 
 from domain.errors import UnavailableError
-from domain.protocol import LogAnswer
+from domain.protocol import LogAnswer, StartAnswer
 
 CHUNK_BYTES = 256 * 1024
 AGENT_ANSWER_S = 10.0
+START_ANSWER_S = 1.0
+"""Only a list waits for it, and it can do without."""
 CONNECTIONS_MAX = 100
 
 Stream = Literal["stdout", "stderr"]
@@ -61,6 +67,18 @@ class AgentLogs:
         except (ValidationError, ValueError) as error:
             raise UnavailableError(f"the agent at {address} cannot be understood") from error
         return Chunk(answer.known, max(answer.first, offset), data, answer.ended)
+
+    async def started(self, address: str, attempt: str) -> datetime | None:
+        """The stamp of its start; None when there is none yet, or nobody says so in time."""
+        url = f"{address.rstrip('/')}/v1/starts"
+        try:
+            response = await self._http.get(
+                url, params={"attempt": attempt}, timeout=START_ANSWER_S
+            )
+            response.raise_for_status()  # An agent of the version before does not know the way.
+            return StartAnswer.model_validate_json(response.content).started_at
+        except (httpx.HTTPError, httpx.InvalidURL, ValidationError):
+            return None
 
     async def close(self) -> None:
         """Let the connections go."""

@@ -410,6 +410,12 @@ class LogAnswer(BaseModel, frozen=True):
     ended: bool = False
 
 
+class StartAnswer(BaseModel, frozen=True):
+    """Over the agent's HTTP address: the keeper's stamp of a start, once it is known."""
+
+    started_at: datetime | None = None
+
+
 class AttemptStarted(BaseModel, frozen=True):
     """The child was executed at `at` (stamped just after the exec)."""
 

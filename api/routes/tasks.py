@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from api.parts import KeyOf, Parts, PartsOf
 from api.schema import refusals
+from api.starts import with_start
 from domain.attempt import Phase
 from domain.errors import InvalidError, NotFoundError
 from domain.faces import AttemptPage, EventPage, Explanation
@@ -16,7 +17,7 @@ from domain.ids import Name, TaskKey, TeamName
 from domain.misfit import given
 from domain.priority import Band
 from domain.reasons import Reason
-from domain.views import TaskPage, TaskView
+from domain.views import AttemptView, TaskPage, TaskView
 from store import tasks
 from store.waits import verdict_history
 
@@ -128,7 +129,9 @@ async def cancel_task(key: KeyOf, parts: PartsOf, abandon: bool = False) -> Resp
 async def list_attempts(key: KeyOf, parts: PartsOf) -> Response:
     """Its attempts, oldest first."""
     await find(parts, key)
-    return _json(AttemptPage(items=tuple(await parts.ledger.read(tasks.attempts, key))))
+    found: tuple[AttemptView, ...] = await parts.ledger.read(tasks.attempts, key)
+    last = [await with_start(parts, key, attempt) for attempt in found[-1:]]
+    return _json(AttemptPage(items=(*found[:-1], *last)))
 
 
 @router.get(

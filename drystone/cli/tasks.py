@@ -37,7 +37,7 @@ COMMAND_CHARS_MAX = 200
 _WRITTEN = (("cpu", "m"), ("memory", "Mi"), ("gpu", ""), ("disk", "Mi"), ("net", "M"))
 """In the order of a resource vector."""
 UNTOLD = "-"
-"""Agents tell when an attempt started together with its end."""
+"""Its agent has not said yet that it started, or does not answer."""
 
 
 class Streams(StrEnum):

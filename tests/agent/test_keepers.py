@@ -24,8 +24,10 @@ from agent.keepers import (
     unix_socket,
 )
 from agent.state import What
+from api.logs import AgentLogs
 from domain.attempt import StopCause
-from domain.protocol import LeaseQuestion, StopAttempt
+from domain.protocol import LeaseQuestion, StartAnswer, StopAttempt
+from tests.agent.bench import WALL
 from tests.agent.fake_keeper import FakeKeeper, until
 
 ATTEMPT = "blue/t1#1"
@@ -40,7 +42,7 @@ class Door:
         self.hub = KeeperHub(self.events.append, lambda _attempt: self.machine, token)
         self.path = folder / "agent.sock"
         self.tcp = tcp_socket("127.0.0.1:0")
-        self.server = server(create_app(self.hub, lambda: {"cluster": "c1"}))
+        self.server = server(create_app(self.hub, lambda: {"cluster": "c1"}, {ATTEMPT: WALL}.get))
         sockets = [unix_socket(self.path), self.tcp]
         self.serving = asyncio.create_task(self.server.serve(sockets=sockets))
 
@@ -68,6 +70,18 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
 
 def a_keeper(**changes: str) -> FakeKeeper:
     return FakeKeeper(**{"token": "secret", **changes})
+
+
+async def test_when_an_attempt_started_is_told_once_it_is_known(door: Door) -> None:
+    known = await door.get("/v1/starts?attempt=blue/t1%231")
+    assert StartAnswer.model_validate_json(known.content).started_at == WALL
+    assert (await door.get("/v1/starts?attempt=blue/t2%231")).json() == {"started_at": None}
+    logs = AgentLogs()
+    assert await logs.started(door.url, ATTEMPT) == WALL
+    assert await logs.started(door.url, "blue/t2#1") is None
+    assert await logs.started(f"{door.url}/an/older/agent", ATTEMPT) is None
+    assert await logs.started("http://127.0.0.1:1", ATTEMPT) is None
+    await logs.close()
 
 
 async def test_a_keeper_says_hello_and_both_sides_are_heard(door: Door) -> None:

@@ -179,6 +179,7 @@ def test_after_a_kill_of_up_the_next_one_runs_the_task_again_one_attempt_at_a_ti
     with Rest(f"http://127.0.0.1:{up.api_port}") as rest:
         key = rest.submit("runs", "sh", "-c", script)
         wait_until((here / "in-1").exists, "the attempt runs")
+        wait_until(lambda: rest.attempts(key)[0]["started_at"], "its start is told while it runs")
     assert up.process is not None
     up.process.kill()
     up.process.wait(STOP_S_MAX)
