@@ -137,11 +137,15 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
         ([good, bad], 1),
         ([good, huge], 75),
         ([good, wrong], 65),
-        ([good, slow], 77),
     ):
         lines = "\n".join(json.dumps(task) for task in tasks)
-        done = up.call("submit", "-f", "-", "--wait", "--timeout", "8", text=lines)
+        done = up.call("submit", "-f", "-", "--wait", "--timeout", "60", text=lines)
         assert done.returncode == code, (tasks, done)
+    assert up.call("submit", "-f", "-", text=json.dumps(slow)).returncode == 0
+    running = ("tasks", "list", "--phase", "running")
+    wait_until(lambda: name in up.call(*running).stdout, "the slow one runs")
+    done = up.call("submit", "-f", "-", "--wait", "--timeout", "1", text=json.dumps(slow))
+    assert done.returncode == 77, done
     assert up.call("tasks", "cancel", name).returncode == 0
 
 
