@@ -13,6 +13,7 @@ from domain.fleet import Fleet, MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 from placement.demand import Batch, Shape, shape_of
+from placement.names import NameTable
 from placement.mix import Demand
 from placement.neighbours import Counts, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
@@ -44,8 +45,7 @@ class MachineIndex:
         self.upsert(machines)
 
     def _empty(self) -> None:
-        self.slots = 0
-        """Slots in use or once used: the length of every question about all machines."""
+        self.names = NameTable()
         self.room = RoomTable()
         self.present = np.zeros(0, dtype=np.bool_)
         self.cordoned = np.zeros(0, dtype=np.bool_)
@@ -65,15 +65,17 @@ class MachineIndex:
         """Shapes that fit no machine without GPUs, and none with them; kept until some machine has
         more room than it had, or a rule says otherwise."""
         self._racks: dict[tuple[int, int, str], int] = {}
-        self._slot_of: dict[tuple[str, str], int] = {}
-        self._id_of: list[tuple[str, str]] = []
-        self._unused: list[int] = []
         self._closed: frozenset[str] = frozenset()
         self._untidy = False
         """Some machine stands where an index that is loaded anew would not put it."""
 
     def __len__(self) -> int:
-        return len(self._slot_of)
+        return len(self.names)
+
+    @property
+    def slots(self) -> int:
+        """Slots in use or once used: the length of every question about all machines."""
+        return self.names.slots
 
     # --- what the ledger says ---
 
@@ -99,7 +101,7 @@ class MachineIndex:
         gone is laid out anew, so that the past of its slots decides nothing."""
         if self._untidy:
             self._empty()
-        self.remove([MachineId(*gone) for gone in self._slot_of.keys() - set(kept)])
+        self.remove([MachineId(*gone) for gone in self.names.others(kept)])
 
     def upsert(self, machines: Iterable[MachineStanding]) -> None:
         """Put each state in the place of whatever was known of that machine."""
@@ -109,7 +111,7 @@ class MachineIndex:
 
     def upsert_columns(self, columns: MachineColumns) -> None:
         """`upsert` of many machines, no two of them the same."""
-        fresh_layout = not self._slot_of
+        fresh_layout = not len(self.names)
         slots = self._lay_out(columns) if fresh_layout else self._slots_for(columns)
         fresh = ~self.present[slots]
         self.present[slots] = True
@@ -130,18 +132,13 @@ class MachineIndex:
 
     def remove(self, machines: Iterable[MachineId]) -> None:
         """Forget these machines and everything on them; unknown ones are no mistake."""
-        gone = []
-        for machine in machines:
-            slot = self._slot_of.pop(machine, None)
-            if slot is None:
-                continue
-            gone.append(slot)
+        gone = self.names.remove(machines)
+        for slot in gone:
             self.present[slot] = False
             self.room.clear(slot)
             self.marks.put(slot, frozenset())
             self.neighbours.clear(slot)
         if gone:
-            self._unused += sorted(gone, reverse=True)
             self.rules.refresh(self, np.array(gone, dtype=np.intp))
             self._untidy = True
             self.layout += 1
@@ -161,14 +158,16 @@ class MachineIndex:
 
     def claim(self, machine: MachineId, spec: TaskSpec) -> int:
         """Take room on a machine, and count the task among its neighbours: its devices, as bits."""
-        return self.take(self._slot_of[machine], shape_of(spec))
+        slot = self.names.slot(*machine)
+        assert slot is not None, machine
+        return self.take(slot, shape_of(spec))
 
     def release(self, machine: MachineId, spec: TaskSpec, devices: int | None = None) -> None:
         """Give back exactly what `claim` or a round took; a machine that has left took it along.
 
         Without the devices, the last ones that are taken whole come free.
         """
-        slot = self._slot_of.get(machine)
+        slot = self.names.slot(*machine)
         if slot is not None:
             self.give_back(slot, shape_of(spec), devices)
 
@@ -217,11 +216,11 @@ class MachineIndex:
 
     def slot(self, machine: MachineId) -> int | None:
         """Where a machine stands in the columns."""
-        return self._slot_of.get(machine)
+        return self.names.slot(*machine)
 
     def machine(self, slot: int) -> MachineId:
         """Who stands there."""
-        return MachineId(*self._id_of[slot])
+        return MachineId(*self.names.machine(slot))
 
     def may_place(self, at: At) -> Mask:
         """False where the machine, or its whole cluster, is not to be given new work."""
@@ -313,38 +312,20 @@ class MachineIndex:
 
     def _lay_out(self, columns: MachineColumns) -> Slots:
         """An empty index gives slots in an order that suits dealing."""
-        order = dealt_order(columns)
-        ids = list(zip(columns.cluster, columns.name, strict=True))
-        self._id_of = list(map(ids.__getitem__, order.tolist()))
-        self._slot_of = dict(zip(self._id_of, range(len(ids)), strict=True))
-        assert len(self._slot_of) == len(order), "a machine stands twice in the columns"
-        self._unused = []
-        self.slots = len(order)
+        slots = self.names.lay_out(columns.cluster, columns.name, dealt_order(columns))
         self.layout += 1
         self._grow(max(_SLOTS_MIN, self.slots, len(self.present)))
-        slots = np.empty_like(order)
-        slots[order] = np.arange(len(order))
         return slots
 
     def _slots_for(self, columns: MachineColumns) -> Slots:
-        known = self._slot_of
-        ids = list(zip(columns.cluster, columns.name, strict=True))
-        for machine in ids:
-            if machine in known:
-                continue
-            if self._unused:
-                slot = self._unused.pop()
-                self._id_of[slot] = machine
-            else:
-                slot = self.slots
-                self.slots += 1
-                self._id_of.append(machine)
-                if self.slots > len(self.present):
-                    self._grow(max(_SLOTS_MIN, 2 * len(self.present)))
-            known[machine] = slot
+        before = len(self.names)
+        slots = self.names.place(columns.cluster, columns.name)
+        if len(self.names) > before:
+            if self.slots > len(self.present):
+                self._grow(max(_SLOTS_MIN, self.slots, 2 * len(self.present)))
             self._untidy = True
             self.layout += 1
-        return np.fromiter(map(known.__getitem__, ids), np.intp, len(ids))
+        return slots
 
     def _grow(self, slots: int) -> None:
         for name in _NARROW:
@@ -362,13 +343,14 @@ class MachineIndex:
         # A rack's name means something only inside its cluster and zone.
         racks: dict[str, int] = {}
         rack = coded(columns.rack, racks)
-        together = np.stack([cluster, zone, rack])
-        distinct, which = np.unique(together, axis=1, return_inverse=True)
         names = list(racks)
-        codes = [
-            self._racks.setdefault((c, z, names[r]), len(self._racks))
-            for c, z, r in distinct.T.tolist()
-        ]
+        together = (cluster.astype(np.int64) * len(self.zones) + zone) * len(names) + rack
+        distinct, which = np.unique(together, return_inverse=True)
+        codes = []
+        for one in distinct.tolist():
+            place, named = divmod(one, len(names))
+            key = (*divmod(place, len(self.zones)), names[named])
+            codes.append(self._racks.setdefault(key, len(self._racks)))
         moved = self.zone[slots] != zone
         if moved.any():
             self._untidy = True

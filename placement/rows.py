@@ -51,7 +51,7 @@ def dealt_order(columns: MachineColumns) -> npt.NDArray[np.intp]:
     zone = np.fromiter(map(zones.__getitem__, columns.zone), np.int64, len(columns.zone))
     with_gpu = np.asarray(columns.capacity[_GPU]) > 0
     key = (with_gpu.astype(np.int64) << 56) | (zone << 32) | drawn
-    order = np.argsort(key, kind="stable")
+    order = np.argsort(key)
     return _settle_ties(columns, order, key[order])
 
 

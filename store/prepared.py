@@ -6,7 +6,7 @@ time, their making costs several times what the database needs for them.
 
 import json
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from sqlalchemy.ext.compiler import compiles
 
 from store.session import translated
 
+PIECE_ROWS_MAX = 256
+"""Fewer than what makes the garbage collector look for more."""
 KEYS = "keys"
 """The parameter of `one_of`: a sequence of texts or numbers."""
 
@@ -108,6 +110,16 @@ class Prepared:
         found: list[Any] = cursor.fetchall()
         cursor.close()
         return found
+
+    def pieces(
+        self, connection: Connection, params: Params | None = None
+    ) -> Iterator[Iterable[Sequence[Any]]]:
+        """The answer by columns, some rows at a time: for very many rows that are taken apart at
+        once, as only a few of them are ever in memory."""
+        cursor = self._execute(connection, self._for(connection), params or {})
+        while rows := cursor.fetchmany(PIECE_ROWS_MAX):
+            yield zip(*rows, strict=True)
+        cursor.close()
 
     def scalar(self, connection: Connection, params: Params | None = None) -> Any:
         """The first column of the first row; None without one."""
