@@ -22,6 +22,9 @@ from tests.support.compose import service
 
 READY_S_MAX = 60
 STOP_S_MAX = 60
+POLL_S = 5
+"""How soon a poll that finds nothing is answered: by default a minute, and after an outage an agent
+waits for an answer before it says anything."""
 LOOPBACK = "127.0.0.1"
 ENTRY_POINT = str(Path(sys.executable).with_name("drystone"))
 """The image's ENTRYPOINT."""
@@ -69,7 +72,10 @@ class Fleet:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.database_url = self.database_url or f"sqlite:///{self.folder / 'ledger.db'}"
         self.commands["temporal"] = dev_server_command(
-            db_path=self.folder / "temporal.db", port=self.temporal_port, ui_port=None
+            db_path=self.folder / "temporal.db",
+            port=self.temporal_port,
+            ui_port=None,
+            extra=["--dynamic-config-value", f'matching.longPollExpirationInterval="{POLL_S}s"'],
         )
         self.environments["temporal"] = {}
         self._add("worker", "worker", {"DATABASE_URL": self.database_url})
