@@ -14,7 +14,7 @@ from api.logs import AgentLogs
 from api.metrics import LatencyMeter, Metrics
 from api.parts import Parts
 from api.problems import install_problem_handlers
-from api.routes import audit, clusters, health, logs, machines, operators, submit, tasks
+from api.routes import audit, clusters, drains, health, logs, machines, operators, submit, tasks
 from api.schema import describe
 from runtime.settings import Settings
 from runtime.temporal import connect
@@ -60,7 +60,7 @@ def create_app(settings: Settings, closing: Closing | None = None) -> FastAPI:
         redoc_url=None,
     )
     install_problem_handlers(app, settings.retry_after_s)
-    for routes in (submit, tasks, logs, machines, clusters, operators, audit, health):
+    for routes in (submit, tasks, logs, machines, clusters, drains, operators, audit, health):
         app.include_router(routes.router)
     app.add_middleware(AnswerWhenCancelled, closing=ending, retry_after_s=settings.retry_after_s)
     app.add_middleware(LatencyMeter, metrics=metrics)

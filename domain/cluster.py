@@ -13,6 +13,7 @@ from domain.protocol import (
     ConfirmLost,
     CordonMachines,
     DeliveryHint,
+    DrainMachines,
     Heartbeat,
     LiftBrake,
     LiftMachines,
@@ -45,6 +46,7 @@ from domain.supervision import (
     NoteAnswers,
     NoteCordon,
     Noted,
+    NoteDrain,
     NoteGranted,
     NoteHeartbeat,
     NoteLift,
@@ -114,6 +116,8 @@ def step(state: ClusterState, event: ClusterEvent, at: datetime) -> tuple[Cluste
             return state, (NoteOrphan(cluster=state.cluster, orphan=event),)
         case CordonMachines():
             return state, (NoteCordon(cluster=state.cluster, cordon=event),)
+        case DrainMachines():
+            return state, (NoteDrain(cluster=state.cluster, drain=event),)
         case ConfirmLost():
             return confirmed_lost(state, event)
         case LiftBrake():

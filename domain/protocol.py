@@ -181,6 +181,20 @@ class CordonMachines(BaseModel, frozen=True):
     by: str = ""
 
 
+class DrainMachines(BaseModel, frozen=True):
+    """Empty machines of this cluster, all of it without names, or have that end.
+
+    They are cordoned, and their attempts stopped as there is room elsewhere; from the deadline on
+    in any case.
+    """
+
+    kind: Literal["drain"] = "drain"
+    machines: tuple[str, ...] = ()
+    drained: bool
+    deadline: datetime | None = None
+    by: str = ""
+
+
 class LiftBrake(BaseModel, frozen=True):
     """An operator lifts the brake: the one on clusters, or its agent's on this one's machines."""
 
@@ -191,7 +205,14 @@ class LiftBrake(BaseModel, frozen=True):
 
 
 ClusterMessage = Annotated[
-    Register | Heartbeat | Orphan | DeliveryHint | ConfirmLost | CordonMachines | LiftBrake,
+    Register
+    | Heartbeat
+    | Orphan
+    | DeliveryHint
+    | ConfirmLost
+    | CordonMachines
+    | DrainMachines
+    | LiftBrake,
     Field(discriminator="kind"),
 ]
 

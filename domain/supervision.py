@@ -16,6 +16,7 @@ from domain.protocol import (
     CordonMachines,
     Delivery,
     DeliveryAnswer,
+    DrainMachines,
     Grant,
     GrantAnswer,
     Heartbeat,
@@ -216,6 +217,14 @@ class NoteCordon(BaseModel, frozen=True):
     cordon: CordonMachines
 
 
+class NoteDrain(BaseModel, frozen=True):
+    """Begin or end the drain of machines."""
+
+    kind: Literal["note_drain"] = "note_drain"
+    cluster: str
+    drain: DrainMachines
+
+
 class NoteLift(BaseModel, frozen=True):
     """An operator's word about a brake: the one on clusters is lifted here, the other by agents."""
 
@@ -248,6 +257,7 @@ ClusterOperation = Annotated[
     | NoteOrphan
     | NoteConfirmed
     | NoteCordon
+    | NoteDrain
     | NoteLift,
     Field(discriminator="kind"),
 ]
@@ -371,6 +381,7 @@ ClusterEffect = (
     | NoteOrphan
     | NoteConfirmed
     | NoteCordon
+    | NoteDrain
     | NoteLift
     | SendLift
     | SendGrant

@@ -93,6 +93,19 @@ class TaskPage(BaseModel, frozen=True):
     cursor: str | None = None
 
 
+class DrainView(BaseModel, frozen=True):
+    """A machine that is being emptied."""
+
+    by: str
+    since: datetime
+    deadline: datetime | None = None
+    """From then on its attempts are stopped, whether or not there is room elsewhere."""
+    attempts: int
+    """That still hold room there."""
+    blocked_by: tuple[str, ...] = ()
+    """Tasks that found no room elsewhere when that was looked for last."""
+
+
 class MachineView(BaseModel, frozen=True):
     """One machine, what it has, and what claims hold of it."""
 
@@ -108,6 +121,8 @@ class MachineView(BaseModel, frozen=True):
     cordoned_by: str = ""
     reachable: bool
     """Its keeper answers its agent, and that agent answers."""
+    drain: DrainView | None = None
+    """While it is being emptied, and until that is ended."""
     updated_at: datetime
 
 

@@ -1,4 +1,4 @@
-"""What operators ask of the REST API beyond users: audits, brakes, losses. A client like the other.
+"""What operators ask of the REST API beyond users: audits, brakes, losses, drains.
 
 Words that change what the system may conclude carry the name of who says them.
 """
@@ -43,6 +43,23 @@ class Operator(Client):
         """Let the agent of a cluster give its silent machines up."""
         path = f"/v1/clusters/{quote(cluster, safe='')}/brake/lift"
         return self._ask(Question("POST", path, ClusterView, {"by": by}))
+
+    def drain(
+        self,
+        cluster: str,
+        machine: str | None = None,
+        *,
+        by: str,
+        drained: bool = True,
+        deadline_s: int | None = None,
+    ) -> MachineView | ClusterView:
+        """Empty a machine, or a cluster without one; `drained=False` ends that."""
+        query = {"by": by} | ({} if deadline_s is None else {"deadline_s": str(deadline_s)})
+        word, of = "drain" if drained else "undrain", quote(cluster, safe="")
+        if machine is None:
+            return self._ask(Question("POST", f"/v1/clusters/{of}/{word}", ClusterView, query))
+        path = f"/v1/machines/{of}/{quote(machine, safe='')}/{word}"
+        return self._ask(Question("POST", path, MachineView, query))
 
     def confirm_machine_lost(self, cluster: str, machine: str, *, by: str) -> MachineView:
         """Vouch that nothing of this machine runs any more."""

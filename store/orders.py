@@ -226,7 +226,7 @@ def _answered(
             claim.stop_epoch = epoch
         case "inquiry", "taken":
             claim.inquiry = 0
-    claim.to_deliver = int(_has_order(claim))
+    claim.to_deliver = int(has_order(claim))
     return before != (claim.state, claim.stop_epoch, claim.stop_cause, claim.inquiry)
 
 
@@ -240,7 +240,8 @@ def _admit(work: Work, task: TaskLine, claim: ClaimLine) -> None:
         task.phase = Phase.RUNNING
 
 
-def _has_order(claim: ClaimLine) -> bool:
+def has_order(claim: ClaimLine) -> bool:
+    """True while its agent is to be told something about it."""
     if claim.stop_cause is not None and claim.stop_epoch is None:
         return True
     offered = claim.state == OfferState.OFFERED and claim.stop_cause is None

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, func, select
 from domain.attempt import Phase
 from domain.resources import Resources
 from domain.supervision import Reach
-from domain.views import ClusterView, MachineView, PartitionView, TeamUsage
+from domain.views import ClusterView, DrainView, MachineView, PartitionView, TeamUsage
+from store.drains import drains_of
 from store.machines import CAPACITY
 from store.mapping import (
     instant,
@@ -36,8 +37,9 @@ def machines(
     )
     if cluster is not None:
         statement = statement.where(MACHINE.c.cluster == cluster)
-    rows = connection.execute(statement.order_by(MACHINE.c.place).limit(limit))
-    return tuple(_machine(row) for row in rows)
+    rows = connection.execute(statement.order_by(MACHINE.c.place).limit(limit)).all()
+    drains = drains_of(connection, [row.place for row in rows])
+    return tuple(_machine(row, drains.get(row.place)) for row in rows)
 
 
 def machine(connection: Connection, cluster: str, name: str) -> MachineView | None:
@@ -48,7 +50,7 @@ def machine(connection: Connection, cluster: str, name: str) -> MachineView | No
         .where(MACHINE.c.place == place_of(cluster, name))
     )
     row = connection.execute(statement).one_or_none()
-    return None if row is None else _machine(row)
+    return None if row is None else _machine(row, drains_of(connection, [row.place]).get(row.place))
 
 
 def clusters(connection: Connection) -> tuple[ClusterView, ...]:
@@ -130,7 +132,7 @@ def _counts(connection: Connection, statement: Any) -> dict[Any, int]:
     return {row[0]: row[1] for row in connection.execute(statement)}
 
 
-def _machine(row: Any) -> MachineView:
+def _machine(row: Any, drain: DrainView | None) -> MachineView:
     values = row._mapping
     return MachineView(
         cluster=row.cluster,
@@ -144,6 +146,7 @@ def _machine(row: Any) -> MachineView:
         cordoned=bool(row.cordoned),
         cordoned_by=row.cordoned_by,
         reachable=bool(row.reachable) and row.state == Reach.REACHABLE,
+        drain=drain,
         updated_at=instant(row.updated_at),
     )
 

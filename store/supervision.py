@@ -23,6 +23,7 @@ from domain.supervision import (
     NoteConfirmed,
     NoteCordon,
     Noted,
+    NoteDrain,
     NoteGranted,
     NoteHeartbeat,
     NoteLift,
@@ -44,6 +45,7 @@ from store.clusters import (
     mark_suspect,
     register,
 )
+from store.drains import drains_due, set_drain, stop_drained
 from store.losses import orphan
 from store.machines import cordon
 from store.orders import apply_answers, orders, stop_unanswered_offers, undelivered
@@ -78,6 +80,7 @@ def supervise(
                 GrantBegun(grant=begin_grant(connection, cluster, now, brake=brake)), rings
             )
         case LoadOrders(deliveries_succeed=succeed):
+            stop_drained(connection, cluster, now)
             stop_unanswered_offers(
                 connection, cluster, now, offer_deadline_s, deliveries_succeed=succeed
             )
@@ -110,13 +113,20 @@ def supervise(
             rings = cordon(
                 connection, cluster, wish.machines, cordoned=wish.cordoned, by=wish.by, now=now
             )
+        case NoteDrain(drain=drain):
+            rings = set_drain(connection, cluster, drain, now)
         case NoteLift(lift=LiftBrake(brake="clusters", by=by)):
             lift_brake(connection, now, by)
         case NoteLift(lift=LiftBrake(by=by, at=at)):
             note_act(connection, by, "lift-brake", f"machines of {cluster}", at)
+    return Supervised(_noted(connection, cluster, now), rings)
+
+
+def _noted(connection: Connection, cluster: str, now: datetime) -> Noted:
+    """What is drained is looked at when orders are loaded, so that counts as one."""
     epoch = connection.scalar(select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster)) or 0
-    noted = Noted(undelivered=undelivered(connection, cluster), epoch=epoch)
-    return Supervised(noted, rings)
+    waits = undelivered(connection, cluster) or drains_due(connection, cluster, now)
+    return Noted(undelivered=waits, epoch=epoch)
 
 
 def _opened(connection: Connection, cluster: str, terms: LeaseTerms) -> Opened:

@@ -325,6 +325,24 @@ class DoubtfulMachineRow(SQLModel, table=True):
     since: int = Field(sa_type=BigInteger)
 
 
+class DrainRow(SQLModel, table=True):
+    """A machine that is being emptied, until an operator ends that."""
+
+    __tablename__ = "drain"
+    __table_args__ = (Index("ix_drain_due", "cluster", "looked_at"),)
+
+    place: str = Field(sa_column=_key(PLACE_CHARS))
+    cluster: str = Field(max_length=NAME_CHARS)
+    by: str = ""
+    began_at: int = Field(sa_type=BigInteger)
+    deadline: int | None = Field(default=None, sa_type=BigInteger)
+    """From then on its attempts are stopped, whether or not there is room elsewhere."""
+    looked_at: int = Field(default=0, sa_type=BigInteger)
+    cordoned_before: int = 0
+    blocked: str = Field(default="[]", sa_type=Text)
+    """Tasks that found no room elsewhere when it was looked at last."""
+
+
 class DifferenceRow(SQLModel, table=True):
     """Two facts that should agree and do not, until a look finds that they do."""
 
@@ -411,6 +429,7 @@ PARTITION = _table(PartitionRow)
 COOLDOWN = _table(CooldownRow)
 BRAKE = _table(BrakeRow)
 DOUBTFUL_MACHINE = _table(DoubtfulMachineRow)
+DRAIN = _table(DrainRow)
 DIFFERENCE = _table(DifferenceRow)
 AUDIT_COUNT = _table(AuditCountRow)
 AUDIT_RUN = _table(AuditRunRow)

@@ -46,7 +46,7 @@ async def list_machines(
 )
 async def get_machine(cluster: ClusterName, machine: MachineName, parts: PartsOf) -> MachineView:
     """One machine."""
-    return await _find(parts, cluster, machine)
+    return await find_machine(parts, cluster, machine)
 
 
 @router.post(
@@ -72,20 +72,21 @@ async def uncordon(cluster: ClusterName, machine: MachineName, parts: PartsOf) -
 
 
 async def _set_cordon(parts: Parts, cluster: str, machine: str, *, cordoned: bool) -> MachineView:
-    view = await _find(parts, cluster, machine)
+    view = await find_machine(parts, cluster, machine)
     message = CordonMachines(machines=(machine,), cordoned=cordoned, by="api")
     if not await parts.gateway.tell_cluster(cluster, message):
         raise NotFoundError(f"the workflow of cluster {cluster} is not there")
     # The cluster's workflow writes the row; most of the time it has done so within milliseconds.
     for _ in range(int(SHOWN_S_MAX / POLL_S)):
-        view = await _find(parts, cluster, machine)
+        view = await find_machine(parts, cluster, machine)
         if view.cordoned == cordoned or parts.closing.begun:
             break
         await parts.closing.sleep(POLL_S)
     return view
 
 
-async def _find(parts: Parts, cluster: str, machine: str) -> MachineView:
+async def find_machine(parts: Parts, cluster: str, machine: str) -> MachineView:
+    """The machine's row; else NotFoundError."""
     view = await parts.ledger.read(overview.machine, cluster, machine)
     if view is None:
         raise NotFoundError(f"there is no machine {machine} in cluster {cluster}")

@@ -35,7 +35,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Whether claims, quota and what agents report agree; exits with 1 while they do not."""
-    with _operating(url) as operator:
+    with operating(url) as operator:
         told = operator.audit()
         # Where none has ended yet, nothing is known: the answer must not be that all is well.
         if now or (told.ended_at is None and told.run <= 1):
@@ -60,7 +60,7 @@ def brake(
     """Whether the stop on mass replacement holds, for clusters and for machines; and its lift."""
     if cluster is not None and not lift:
         fail("--cluster goes with --lift", Exit.USAGE)
-    with _operating(url) as operator:
+    with operating(url) as operator:
         who = by or getpass.getuser()
         if lift and cluster is not None:
             operator.lift_machines(cluster, by=who)
@@ -84,7 +84,7 @@ def confirm_lost(
     cluster, name = named_machine(machine)
     if not yes and not typer.confirm(f"Nothing of machine {machine} runs any more?"):
         fail("not confirmed", Exit.FAILED)
-    with _operating(url) as operator:
+    with operating(url) as operator:
         view = operator.confirm_machine_lost(cluster, name, by=by or getpass.getuser())
     if as_json:
         print_json(view)
@@ -96,7 +96,7 @@ _WHO_IS_ASKED = "(for their lists; nobody is, where agents count as many attempt
 
 
 @contextmanager
-def _operating(url: str | None) -> Iterator[Operator]:
+def operating(url: str | None) -> Iterator[Operator]:
     """As `output.asking`, for operators."""
     try:
         with Operator(url, retries=RETRIES) as operator:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from domain.misfit import told
 from drystone.cli.audit import add_audit
+from drystone.cli.drains import add_drains
 from drystone.cli.local import add_local
 from drystone.cli.places import add_places
 from drystone.cli.processes import add_processes
@@ -61,6 +62,7 @@ for add in (
     add_submit,
     add_tasks,
     add_places,
+    add_drains,
     add_audit,
     add_processes,
     add_simulate,

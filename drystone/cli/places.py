@@ -24,6 +24,7 @@ from drystone.cli.output import (
 from drystone.client import Client
 
 PAGES_MAX = 1_000
+BLOCKED_SHOWN_MAX = 3
 
 machines = typer.Typer(invoke_without_command=True)
 clusters = typer.Typer(invoke_without_command=True)
@@ -60,7 +61,7 @@ def list_machines(
     rows = [
         (
             f"{m.cluster}/{m.name}",
-            _state(m),
+            state_of(m),
             _of(m.used.cpu_milli, m.capacity.cpu_milli, 1_000),
             _of(m.used.memory_mib, m.capacity.memory_mib, 1_024),
             _of(m.used.gpu, m.capacity.gpu, 1) if m.capacity.gpu else "",
@@ -178,7 +179,7 @@ def _set_cordon(machine: str, url: str | None, as_json: bool, *, cordoned: bool)
     if as_json:
         print_json(view)
     else:
-        print(f"{view.cluster}/{view.name}: {_state(view)}")
+        print(f"{view.cluster}/{view.name}: {state_of(view)}")
 
 
 def named_machine(machine: str) -> tuple[str, str]:
@@ -196,9 +197,17 @@ def _print_cluster(cluster: ClusterView, as_json: bool) -> None:
         print_facts(list(cluster.model_dump().items()))
 
 
-def _state(machine: MachineView) -> str:
+def state_of(machine: MachineView) -> str:
+    """In words: whether it answers, takes tasks, and what stands in the way of a drain."""
     words = ["reachable" if machine.reachable else "silent"]
-    return ", ".join(words + (["cordoned"] if machine.cordoned else []))
+    words += ["cordoned"] if machine.cordoned else []
+    if machine.drain is not None:
+        left = machine.drain.attempts
+        words.append(f"draining, {left} left" if left else "drained")
+        blocked = machine.drain.blocked_by
+        if blocked:
+            words.append(f"no room elsewhere for {', '.join(blocked[:BLOCKED_SHOWN_MAX])}")
+    return ", ".join(words)
 
 
 def _of(used: int, there: int, unit: int) -> str:

@@ -194,6 +194,8 @@ def test_a_setting_that_does_not_fit_is_named_as_people_set_it(tmp_path: Path) -
         (("tasks", "cancel", ""), "'' names no task"),
         (("cordon", "a/b/c"), "'a/b/c' names no machine: give CLUSTER/MACHINE, or MACHINE"),
         (("machines", "confirm-lost", "local/"), "'local/' names no machine"),
+        (("drain",), "give a machine, or a cluster with --cluster"),
+        (("undrain", "m1", "--cluster", "local"), "give a machine, or a cluster with --cluster"),
     ],
 )
 def test_a_name_that_can_be_none_is_refused_before_anything_is_asked(

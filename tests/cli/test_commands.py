@@ -1,6 +1,7 @@
 """The commands against a running Drystone: what they print, and their exit codes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +163,15 @@ def test_submit_says_75_when_a_task_ended_without_running(up: Up) -> None:
     up.call("uncordon", machine)
     assert done.returncode == 75, done
     assert "EXPIRED" in done.stdout
+
+
+def test_a_machine_is_drained_and_undrained(up: Up) -> None:
+    machine = machine_of(up)
+    drained = up.call("drain", machine, "--deadline", "600")
+    undrained = up.call("undrain", machine)
+    assert (drained.returncode, undrained.returncode) == (0, 0), (drained, undrained)
+    assert re.match(f"{machine}: reachable, cordoned, drain(ed|ing)", drained.stdout), drained
+    assert undrained.stdout == f"{machine}: reachable\n"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from domain.protocol import (
     Delivery,
     DeliveryAnswer,
     DeliveryHint,
+    DrainMachines,
     Grant,
     GrantAnswer,
     Heartbeat,
@@ -43,6 +44,7 @@ from domain.supervision import (
     NoteConfirmed,
     NoteCordon,
     Noted,
+    NoteDrain,
     NoteGranted,
     NoteHeartbeat,
     NoteOrphan,
@@ -168,6 +170,7 @@ EVENTS: dict[str, ClusterEvent] = {
         at=T0,
     ),
     "cordon": CordonMachines(machines=("m1",), cordoned=True),
+    "drain": DrainMachines(machines=("m1",), drained=True),
     "confirm": ConfirmLost(by="ann", at=T0),
     "confirm machine": ConfirmLost(machine="m1", by="ann", at=T0),
     "paged": LossPaged(reach=Reach.FENCED),
@@ -445,11 +448,13 @@ def test_an_operator_confirms_a_loss_at_once() -> None:
     assert state.reach is Reach.REACHABLE
 
 
-def test_orphans_and_cordons_are_written_down() -> None:
+def test_orphans_cordons_and_drains_are_written_down() -> None:
     _, effects = run(a_cluster(), [EVENTS["orphan"]])
     assert kinds(effects) == [NoteOrphan]
     _, effects = run(a_cluster(), [EVENTS["cordon"]])
     assert kinds(effects) == [NoteCordon]
+    _, effects = run(a_cluster(), [EVENTS["drain"]])
+    assert kinds(effects) == [NoteDrain]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -1,0 +1,237 @@
+"""Machines that are being emptied: cordoned, and their attempts stopped as room is elsewhere.
+
+An attempt with nowhere to go is kept and named until the drain's deadline. A stop that nobody has
+sent yet is taken back when the drain ends, so of each task one attempt lives, whatever comes when.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+
+from domain.attempt import StopCause
+from domain.feasibility import refusal_of
+from domain.machine import MachineClass
+from domain.protocol import DrainMachines
+from domain.resources import COLUMNS, Resources
+from domain.supervision import Reach
+from domain.task import TaskSpec
+from domain.views import DrainView
+from store.acts import note_act
+from store.lines import Standing
+from store.locking import Work
+from store.machines import CAPACITY, cordon
+from store.mapping import (
+    instant,
+    instant_or_none,
+    micros,
+    read_labels,
+    read_spec,
+    read_taints,
+    resources_of,
+)
+from store.orders import has_order
+from store.tables import CLAIM, CLUSTER, DRAIN, HELD, MACHINE, SPEC
+from store.transitions import order_stop, withdraw_stop
+from store.writing import USED, write
+
+LOOK_S = 5.0
+"""Between two looks at a machine that is drained: what was stopped has taken its room meanwhile."""
+MACHINES_PER_LOOK_MAX = 100
+STOPS_PER_LOOK_MAX = 100
+TARGETS_PER_LOOK_MAX = 2_000
+"""Machines among which room is looked for; a place beyond them is found at a later look."""
+BLOCKED_SHOWN_MAX = 20
+
+
+def set_drain(connection: Connection, cluster: str, wish: DrainMachines, now: datetime) -> set[int]:
+    """Begin, change or end the drain of some machines, all of the cluster without names.
+
+    The answer is the partitions to be rung. Machines that are not there are passed over.
+    """
+    mine = select(MACHINE).where(MACHINE.c.cluster == cluster).order_by(MACHINE.c.place)
+    if wish.machines:
+        mine = mine.where(MACHINE.c.name.in_(wish.machines))
+    rows = connection.execute(mine).all()
+    places = [row.place for row in rows]
+    known = {row.place: row for row in connection.execute(_at(places))}
+    if not wish.drained:
+        return _end(connection, cluster, [known[place] for place in places if place in known], now)
+    rings = cordon(
+        connection, cluster, [row.name for row in rows], cordoned=True, by=wish.by, now=now
+    )
+    deadline = None if wish.deadline is None else micros(wish.deadline)
+    changed = {"by": wish.by, "deadline": deadline, "looked_at": 0}
+    connection.execute(update(DRAIN).where(DRAIN.c.place.in_(known)).values(changed))
+    fresh = [row for row in rows if row.place not in known]
+    if fresh:
+        common = {**changed, "cluster": cluster, "began_at": micros(now), "blocked": "[]"}
+        connection.execute(
+            insert(DRAIN),
+            [{**common, "place": row.place, "cordoned_before": row.cordoned} for row in fresh],
+        )
+    subject = ", ".join(wish.machines) or "all machines"
+    note_act(connection, wish.by, "drain", f"{subject} of {cluster}"[:200], now)
+    return rings
+
+
+def _end(connection: Connection, cluster: str, drains: Sequence[Any], now: datetime) -> set[int]:
+    """What was cordoned before stays so; stop orders that were not sent are taken back."""
+    places = [row.place for row in drains]
+    named = [row.place.partition("/")[2] for row in drains if not row.cordoned_before]
+    waiting = connection.execute(
+        select(CLAIM.c.attempt, CLAIM.c.key)
+        .where(_open_at(cluster, places))
+        .where(CLAIM.c.stop_cause == StopCause.DRAIN.value)
+        .where(CLAIM.c.stop_sent == 0)
+    ).all()
+    work = Work(connection, micros(now))
+    work.lock_tasks({row.key for row in waiting})
+    work.lock_claims([row.attempt for row in waiting])
+    for attempt in sorted(work.claims):
+        claim = work.claims[attempt]
+        if claim.open and claim.stop_cause == StopCause.DRAIN and not claim.stop_sent:
+            withdraw_stop(work, work.tasks[claim.key], claim)
+            claim.to_deliver = int(has_order(claim))
+    rings = write(work)
+    connection.execute(delete(DRAIN).where(DRAIN.c.place.in_(places)))
+    return rings | cordon(connection, cluster, named, cordoned=False, by="", now=now)
+
+
+def drains_due(connection: Connection, cluster: str, now: datetime) -> bool:
+    """True while a machine of this cluster is drained and was not looked at for some time."""
+    due = select(DRAIN.c.place).where(_due(cluster, now)).limit(1)
+    return connection.scalar(due) is not None
+
+
+def stop_drained(connection: Connection, cluster: str, now: datetime) -> int:
+    """Look at machines that are drained: order the stop of what may go; how many were ordered."""
+    due = select(DRAIN).where(_due(cluster, now)).order_by(DRAIN.c.looked_at, DRAIN.c.place)
+    drains = connection.execute(due.limit(MACHINES_PER_LOOK_MAX)).all()
+    if not drains:
+        return 0
+    at = micros(now)
+    over = {row.place for row in drains if row.deadline is not None and row.deadline <= at}
+    rows = connection.execute(
+        select(CLAIM.c.attempt, CLAIM.c.key, CLAIM.c.place, SPEC.c.body)
+        .join(SPEC, SPEC.c.key == CLAIM.c.key)
+        .where(_open_at(cluster, [row.place for row in drains]))
+        .where(CLAIM.c.stop_cause.is_(None))
+        .order_by(CLAIM.c.claimed_at, CLAIM.c.attempt)
+    ).all()
+    targets = _targets(connection) if any(row.place not in over for row in rows) else []
+    going: dict[str, str] = {}
+    blocked: dict[str, list[str]] = {row.place: [] for row in drains}
+    for row in rows:
+        if len(going) >= STOPS_PER_LOOK_MAX:
+            break
+        if row.place in over or _finds_room(read_spec(row.body), targets):
+            going[row.attempt] = row.key
+        else:
+            blocked[row.place].append(row.key)
+    for place, keys in blocked.items():
+        shown = {"looked_at": at, "blocked": json.dumps(keys[:BLOCKED_SHOWN_MAX])}
+        connection.execute(update(DRAIN).where(DRAIN.c.place == place).values(shown))
+    return _stop(connection, going, now)
+
+
+def drains_of(connection: Connection, places: Iterable[str]) -> dict[str, DrainView]:
+    """By place: those of these machines that are drained, and what is left there."""
+    rows = connection.execute(_at(list(places))).all()
+    if not rows:
+        return {}
+    drained = [row.place for row in rows]
+    held = select(CLAIM.c.place, func.count()).where(HELD).where(CLAIM.c.place.in_(drained))
+    left = {row[0]: row[1] for row in connection.execute(held.group_by(CLAIM.c.place))}
+    return {
+        row.place: DrainView(
+            by=row.by,
+            since=instant(row.began_at),
+            deadline=instant_or_none(row.deadline),
+            attempts=left.get(row.place, 0),
+            blocked_by=tuple(json.loads(row.blocked)),
+        )
+        for row in rows
+    }
+
+
+def _stop(connection: Connection, going: dict[str, str], now: datetime) -> int:
+    work = Work(connection, micros(now))
+    work.lock_tasks(set(going.values()))
+    work.lock_claims(list(going))
+    stopped = 0
+    for attempt in sorted(work.claims):
+        claim = work.claims[attempt]
+        if claim.open:
+            stopped += order_stop(work, work.tasks[claim.key], claim, StopCause.DRAIN)
+    write(work)
+    return stopped
+
+
+@dataclass(slots=True)
+class _Target:
+    """A machine that may be given work, and what is free of it."""
+
+    kind: MachineClass
+
+
+def _targets(connection: Connection) -> list[_Target]:
+    usable = (
+        select(MACHINE)
+        .join(CLUSTER, CLUSTER.c.name == MACHINE.c.cluster)
+        .where(CLUSTER.c.state == Reach.REACHABLE.value)
+        .where(MACHINE.c.reachable == 1)
+        .where(MACHINE.c.cordoned == 0)
+        .order_by((MACHINE.c.cap_cpu_milli - MACHINE.c.used_cpu_milli).desc(), MACHINE.c.place)
+        .limit(TARGETS_PER_LOOK_MAX)
+    )
+    return [_Target(_free(row)) for row in connection.execute(usable)]
+
+
+def _free(row: Any) -> MachineClass:
+    there, used = (
+        resources_of(tuple(row._mapping[name] for name in names), extra)
+        for names, extra in ((CAPACITY, row.cap_extra), (USED, row.used_extra))
+    )
+    return MachineClass(
+        cluster=row.cluster,
+        zone=row.zone,
+        capacity=_less(there, used),
+        labels=read_labels(row.labels),
+        taints=read_taints(row.taints),
+    )
+
+
+def _finds_room(spec: TaskSpec, targets: Iterable[_Target]) -> bool:
+    """Take it, so that the next one does not count on the same room."""
+    for target in targets:
+        if refusal_of(spec, target.kind) is None:
+            rest = _less(target.kind.capacity, spec.resources)
+            target.kind = target.kind.model_copy(update={"capacity": rest})
+            return True
+    return False
+
+
+def _less(there: Resources, taken: Resources) -> Resources:
+    """What is left; a machine that has shrunk holds more than it has, so never below nothing."""
+    vector = zip(COLUMNS, there.vector(), taken.vector(), strict=True)
+    left: dict[str, Any] = {name: max(0, has - takes) for name, has, takes in vector}
+    extra = {n: max(0, has - taken.extra.get(n, 0)) for n, has in there.extra.items()}
+    return Resources.model_validate({**left, "extra": {n: has for n, has in extra.items() if has}})
+
+
+def _due(cluster: str, now: datetime) -> ColumnElement[bool]:
+    before = micros(now) - round(LOOK_S * 1_000_000)
+    return (DRAIN.c.cluster == cluster) & (DRAIN.c.looked_at <= before)
+
+
+def _open_at(cluster: str, places: Sequence[str]) -> ColumnElement[bool]:
+    mine = (CLAIM.c.cluster == cluster) & CLAIM.c.place.in_(places)
+    return mine & (CLAIM.c.standing == Standing.OPEN.value)
+
+
+def _at(places: Sequence[str]) -> Any:
+    return select(DRAIN).where(DRAIN.c.place.in_(places)).order_by(DRAIN.c.place)
