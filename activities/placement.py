@@ -12,14 +12,16 @@ from temporalio import activity
 
 from activities.gathering import gather_s
 from activities.notices import Notices
-from activities.rounds import Committed, PartitionRounds
+from activities.rounds import Committed, PartitionRounds, Solved, batches
 from activities.writer import LedgerWriter
 from domain.claims import Enqueue, LedgerOperation, Requeue, Settle
+from domain.fleet import Proposal
 from domain.ids import TaskKey
 from domain.partition import GoneTasks, PlaceRounds, RoundsDone
 from domain.protocol import Expire
 from runtime.settings import PlacementSettings
 from store.bell import bell_busy
+from store.claims import Claimed
 from store.losses import gone
 from workflows.options import ROUNDS_S_MAX
 from workflows.ports import PlacementPort
@@ -125,12 +127,7 @@ class Placement(PlacementPort):
         now = _now()
         solved = await asyncio.to_thread(rounds.solve, now, _seed(now, partition))
         known = known if may_sleep else None
-        try:
-            done = await self._writer.run(lambda c: rounds.commit(c, solved, known, _now()))
-        except BaseException:
-            rounds.settle(solved, None)
-            raise
-        rounds.settle(solved, done.claims)
+        done = await self._commit(rounds, solved, known)
         remember = self._left_waiting.add if solved.result.verdicts else self._left_waiting.discard
         remember(partition)
         placed = sum(one.number is not None for one in done.claimed)
@@ -141,6 +138,39 @@ class Placement(PlacementPort):
         self._notices.hint(done.clusters)
         await self._tell_expired(solved.expired)
         return done
+
+    async def _commit(
+        self, rounds: PartitionRounds, solved: Solved, known: int | None
+    ) -> Committed:
+        """The ledger has the last word; the index is right again, whatever that was."""
+        parts = batches(solved.result.placed)
+        claims: list[Claimed] = []
+        try:
+            if len(parts) == 1:
+                done = await self._writer.run(lambda c: rounds.commit(c, solved, known, _now()))
+                claims += done.claims
+            else:
+                failed = await self._claim_apart(rounds, parts, claims)
+                if failed is not None:
+                    raise failed
+                done = await self._writer.run(
+                    lambda c: rounds.conclude(c, solved, claims, known, _now())
+                )
+        finally:
+            rounds.settle(solved, claims)
+        return done
+
+    async def _claim_apart(
+        self, rounds: PartitionRounds, parts: list[list[Proposal]], claims: list[Claimed]
+    ) -> BaseException | None:
+        """Each part in a transaction of its own: `claims` gets those that stand."""
+        begun = [
+            self._writer.begin_apart(lambda c, part=part: rounds.claim(c, part, _now()))  # type: ignore[misc]
+            for part in parts
+        ]
+        answers = await asyncio.gather(*map(asyncio.wrap_future, begun), return_exceptions=True)
+        claims += [one for one in answers if isinstance(one, Claimed)]
+        return next((one for one in answers if isinstance(one, BaseException)), None)
 
     def _must_say_so(self, awake: _Awake, may_sleep: bool) -> bool:
         """Before sleep, for its count of wakes; otherwise just often enough to be heard."""

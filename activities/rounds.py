@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from activities.collector import uncollected
 from activities.echoes import Echoes
 from activities.slices import FleetSlices
-from domain.fleet import ClaimResult, PendingTask
+from domain.fleet import ClaimResult, PendingTask, Proposal
 from domain.reasons import Reason
 from domain.verdict import Verdict
 from placement.round import RoundResult
@@ -27,6 +27,9 @@ from store.waiting import ShapeSpecs, expired, next_due, pending
 
 EXPIRED_TOLD_MAX = 1_000
 """Overdue rows told in one round; the others in the next."""
+BATCHES = 2
+"""Parts in which the claims of a large round are committed."""
+BATCHED_AT_LEAST = 1_000
 SHAPES_PASSED_MAX = 1_000
 """Shapes without a machine that one sweep passes over, before it begins again at the front."""
 
@@ -59,7 +62,7 @@ class Solved:
 class Committed:
     """What the ledger made of it."""
 
-    claims: Claimed
+    claims: Sequence[Claimed]
     clusters: frozenset[str]
     """Where there is something to deliver."""
     again: bool
@@ -72,7 +75,7 @@ class Committed:
     @property
     def claimed(self) -> Sequence[ClaimResult]:
         """The answer to each wish."""
-        return self.claims.results
+        return [one for claims in self.claims for one in claims.results]
 
 
 @dataclass(slots=True)
@@ -98,6 +101,7 @@ class PartitionRounds:
     echoes: Echoes = field(default_factory=Echoes)
 
     def __post_init__(self) -> None:
+        self.tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
         self.index = FleetSlices(self.partition, self.partitions)
 
     def solve(self, now: datetime, seed: int) -> Solved:
@@ -107,13 +111,14 @@ class PartitionRounds:
     @uncollected()
     def load(self, now: datetime) -> Loaded:
         """Bring the index up to date, and read the rows of this round."""
-        tasks_max = min(self.tasks_max, PROPOSALS_PER_TRANSACTION_MAX)
         with reading(self.engine) as connection:
             self._refresh(connection, now)
-            tasks = pending(connection, self.partition, now, tasks_max, self.passed, self.specs)
+            tasks = pending(
+                connection, self.partition, now, self.tasks_max, self.passed, self.specs
+            )
             overdue = expired(connection, self.partition, now, EXPIRED_TOLD_MAX)
             cool = _by_shape(cooling(connection, now))
-        full = len(tasks) >= tasks_max
+        full = len(tasks) >= self.tasks_max
         return Loaded(tasks, full, cool, expired=tuple(overdue), read_at=now)
 
     @uncollected()
@@ -132,27 +137,29 @@ class PartitionRounds:
         self, connection: Connection, solved: Solved, wakes: int | None, now: datetime
     ) -> Committed:
         """Claim what was decided, write the verdicts; sleep unless `wakes` is None or has moved."""
-        return self.conclude(connection, solved, self.claim(connection, solved, now), wakes, now)
+        claims = self.claim(connection, solved.result.placed, now)
+        return self.conclude(connection, solved, (claims,), wakes, now)
 
     @uncollected()
-    def claim(self, connection: Connection, solved: Solved, now: datetime) -> Claimed:
-        """Claim what was decided."""
-        return claim_batch(connection, self.partition, solved.result.placed, now)
+    def claim(self, connection: Connection, placed: Sequence[Proposal], now: datetime) -> Claimed:
+        """Claim what was decided, or one of its `batches`."""
+        return claim_batch(connection, self.partition, placed, now)
 
     @uncollected()
     def conclude(
         self,
         connection: Connection,
         solved: Solved,
-        claims: Claimed,
+        claims: Sequence[Claimed],
         wakes: int | None,
         now: datetime,
     ) -> Committed:
         """Say why the others wait; sleep, where nothing is left to do."""
-        lost = [one.key for one in claims.results if one.number is None]
+        results = [one for part in claims for one in part.results]
+        lost = [one.key for one in results if one.number is None]
         verdicts = {**solved.result.verdicts, **dict.fromkeys(lost, _LOST)}
         record_verdicts(connection, verdicts, now)
-        won = {one.key for one in claims.results if one.number is not None}
+        won = {one.key for one in results if one.number is not None}
         again = bool(lost) or solved.more
         asleep = (
             wakes is not None and not again and bell_idle(connection, self.partition, wakes, now)
@@ -166,16 +173,15 @@ class PartitionRounds:
             overdue=bool(solved.expired),
         )
 
-    def settle(self, solved: Solved, claims: Claimed | None) -> None:
-        """After the commit; None where there was none. Losers give their room back."""
-        results = () if claims is None else claims.results
-        won = {one.key for one in results if one.number is not None}
+    def settle(self, solved: Solved, claims: Sequence[Claimed]) -> None:
+        """After the commits, with what they came to. All others give their room back."""
+        won = {one.key for part in claims for one in part.results if one.number is not None}
         for proposal in solved.result.placed:
             if proposal.key not in won:
                 spec = solved.tasks[proposal.key].spec
                 self.index.release(proposal.cluster, proposal.machine, spec)
-        if claims is not None:
-            self.echoes.committed(claims, self.revision)
+        for part in claims:
+            self.echoes.committed(part, self.revision)
 
     def _sweep(self, tasks: Sequence[PendingTask], result: RoundResult, *, full: bool) -> bool:
         """Remember what found no machine; True when the next round can look further."""
@@ -196,6 +202,24 @@ class PartitionRounds:
             self.index.refresh(now_there)
         self.revision = now_there.revision
         self.echoes.read(self.revision)
+
+
+def batches(placed: Sequence[Proposal]) -> list[list[Proposal]]:
+    """Few wishes together; many in parts about as large, each with all that is for its machines.
+
+    So parts may be claimed side by side: they wait for each other only where they charge one team.
+    """
+    if len(placed) < BATCHED_AT_LEAST:
+        return [list(placed)]
+    parts: list[list[Proposal]] = [[] for _ in range(BATCHES)]
+    part_of: dict[tuple[str, str], list[Proposal]] = {}
+    for proposal in placed:
+        machine = (proposal.cluster, proposal.machine)
+        part = part_of.get(machine)
+        if part is None:
+            part = part_of[machine] = min(parts, key=len)
+        part.append(proposal)
+    return parts
 
 
 def _by_shape(pairs: set[tuple[str, str]]) -> dict[str, frozenset[str]]:

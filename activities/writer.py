@@ -1,14 +1,15 @@
 """The one thread of a process that writes the ledger; operations that wait together share a commit.
 
-SQLite has one writer anyway; on PostgreSQL it keeps a process from waiting for its own locks.
-Knows transactions and queues; what an operation means stands in `store`.
+SQLite has one writer anyway; on PostgreSQL it keeps a process from waiting for its own locks. Work
+that is known to lock other rows than its like may go apart: there, beside each other. Knows
+transactions and queues; what an operation means stands in `store`.
 """
 
 import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ from store.session import transaction
 WAITING_MAX = 10_000
 """More work than this is refused at once; Temporal asks again."""
 GROUP_OPERATIONS_MAX = 200
+APART_MAX = 2
+"""Works side by side, where the database has several writers; the others wait their turn."""
 
 Apply = Callable[[Connection, list[LedgerOperation]], Applied]
 Committed = Callable[[list[LedgerOperation], Applied], None]
@@ -55,6 +58,9 @@ class LedgerWriter:
         self._committed = committed
         self._errands: queue.Queue[_Errand | None] = queue.Queue(maxsize=WAITING_MAX)
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
+        self._apart = None
+        if engine.dialect.name == "postgresql":
+            self._apart = ThreadPoolExecutor(APART_MAX, thread_name_prefix="ledger-apart")
         self._stopping = False
 
     def start(self) -> None:
@@ -66,6 +72,8 @@ class LedgerWriter:
         self._stopping = True
         self._errands.put(None)
         self._thread.join()
+        if self._apart is not None:
+            self._apart.shutdown()
 
     async def apply(self, operation: LedgerOperation) -> LedgerAnswer:
         """The answer, once it is committed."""
@@ -77,14 +85,30 @@ class LedgerWriter:
         result: _T = await self._wait(_Errand(work=work))
         return result
 
+    def begin_apart(self, work: Callable[[Connection], _T]) -> "Future[_T]":
+        """`run` for long work of which several lock no row in common but at their ends."""
+        errand = _Errand(work=work)
+        if self._apart is None:
+            self._begin(errand)
+        else:
+            self._refuse_when_stopping()
+            self._apart.submit(self._alone, errand, work)
+        return errand.answer
+
     async def _wait(self, errand: _Errand) -> Any:
-        if self._stopping:
-            raise LedgerBusyError("the worker is stopping")
+        self._begin(errand)
+        return await asyncio.wrap_future(errand.answer)
+
+    def _begin(self, errand: _Errand) -> None:
+        self._refuse_when_stopping()
         try:
             self._errands.put_nowait(errand)
         except queue.Full:
             raise LedgerBusyError(f"{WAITING_MAX} operations wait already") from None
-        return await asyncio.wrap_future(errand.answer)
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise LedgerBusyError("the worker is stopping")
 
     def _run(self) -> None:
         """Everything that waits is taken at once: the busier it is, the larger the groups."""

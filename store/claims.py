@@ -25,7 +25,7 @@ from store.room import Room
 from store.tables import CLUSTER, MACHINE, TASK
 from store.writing import USED, write_usage, write_used
 
-PROPOSALS_PER_TRANSACTION_MAX = 5_000
+PROPOSALS_PER_TRANSACTION_MAX = 10_000
 
 _SHARE_CLUSTERS = Prepared(
     select(CLUSTER.c.name)

@@ -12,11 +12,15 @@ from multiprocessing.connection import Connection as Pipe
 from statistics import median
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
-from activities.rounds import PartitionRounds
+from activities.rounds import PartitionRounds, Solved, batches
+from activities.writer import LedgerWriter
+from domain.claims import LedgerOperation
 from drystone.bench.generated import GeneratedLedger, ledger_database
 from runtime.settings import PlacementSettings
+from store.claims import Claimed
+from store.ledger import Applied
 from store.session import open_engine, reading, transaction
 from store.waiting import waiting_count
 
@@ -119,14 +123,17 @@ def serve(url: str, partition: int, partitions: int, pipe: Pipe) -> None:
         compare_every=timedelta(seconds=settings.index_compare_s),
         tasks_max=settings.round_tasks_max,
     )
+    writer = LedgerWriter(engine, _no_operations, lambda _operations, _applied: None)
+    writer.start()
     rounds.load(datetime.now(UTC))
     pipe.send("ready")
     while batch := pipe.recv():
-        pipe.send(_place(engine, rounds, batch))
+        pipe.send(_place(engine, writer, rounds, batch))
+    writer.stop()
     engine.dispose()
 
 
-def _place(engine: Engine, rounds: PartitionRounds, batch: int) -> Tally:
+def _place(engine: Engine, writer: LedgerWriter, rounds: PartitionRounds, batch: int) -> Tally:
     """Rounds, one after the other, until so many are placed or nothing more can be."""
     tally = Tally()
     again = True
@@ -136,23 +143,34 @@ def _place(engine: Engine, rounds: PartitionRounds, batch: int) -> Tally:
         read = time.perf_counter()
         solved = rounds.decide(loaded, seed=time.time_ns())
         decided = time.perf_counter()
+        claims = _claimed(writer, rounds, solved)
+        settled = time.perf_counter()
         with transaction(engine) as connection:
-            claimed = rounds.claim(connection, solved, datetime.now(UTC))
-            done_claiming = time.perf_counter()
-            done = rounds.conclude(connection, solved, claimed, None, datetime.now(UTC))
-            told = time.perf_counter()
+            done = rounds.conclude(connection, solved, claims, None, datetime.now(UTC))
+        rounds.settle(solved, claims)
         tally.ended_at = time.perf_counter()
-        rounds.settle(solved, claimed)
-        # The commit itself is counted with the claims: it is theirs even where no verdict is.
-        settled = done_claiming + (tally.ended_at - told)
         tally.add(began, read, decided, settled, tally.ended_at)
-        tally.placed += sum(one.number is not None for one in claimed.results)
-        tally.conflicts += sum(one.number is None for one in claimed.results)
+        placed = sum(one.number is not None for one in done.claimed)
+        tally.placed += placed
+        tally.conflicts += len(done.claimed) - placed
         with reading(engine) as connection:
             again = done.again or (
-                bool(claimed.results) and waiting_count(connection, rounds.partition) > 0
+                bool(done.claimed) and waiting_count(connection, rounds.partition) > 0
             )
     return tally
+
+
+def _claimed(writer: LedgerWriter, rounds: PartitionRounds, solved: Solved) -> list[Claimed]:
+    """As a worker does it, each part in a transaction of its own."""
+    begun = [
+        writer.begin_apart(lambda c, part=part: rounds.claim(c, part, datetime.now(UTC)))  # type: ignore[misc]
+        for part in batches(solved.result.placed)
+    ]
+    return [answer.result(ANSWER_S_MAX) for answer in begun]
+
+
+def _no_operations(_connection: Connection, _operations: list[LedgerOperation]) -> Applied:
+    raise AssertionError("a benchmark of rounds has no operations of tasks")
 
 
 _NEVER = {

@@ -6,7 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from activities.rounds import PartitionRounds
+from activities import rounds as rounds_module
+from activities.rounds import PartitionRounds, batches
+from domain.attempt import Phase
+from domain.fleet import Proposal
 from domain.machine import MachineReport
 from placement.index import MachineId
 from store.columns import changed_columns
@@ -47,7 +50,7 @@ def one_round(
     solved = of.solve(world.now, seed=1)
     if meanwhile is not None:
         world.beat("c1", meanwhile)
-    claims = None if fails else world.do(of.commit, solved, None, world.now).claims
+    claims = () if fails else world.do(of.commit, solved, None, world.now).claims
     of.settle(solved, claims)
 
 
@@ -100,6 +103,33 @@ def view_afresh(world: World) -> dict[str, tuple[object, ...]]:
     fresh = rounds(world)
     fresh.load(world.now)
     return view(fresh)
+
+
+def test_when_one_part_of_a_round_is_not_committed_the_others_stand(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "BATCHED_AT_LEAST", 2)
+    mine = rounds(world)
+    for number in range(12):
+        world.enqueue(a_task(f"t{number:02}"))
+    solved = mine.solve(world.now, seed=1)
+    stands, fails = batches(solved.result.placed)
+    mine.settle(solved, [world.do(mine.claim, stands, world.now)])
+    assert view(mine) == view_afresh(world)
+    one_round(world, mine)
+    assert all(world.phase(wish.key) is Phase.OFFERED for wish in (*stands, *fails))
+    assert view(mine) == view_afresh(world)
+
+
+def test_parts_of_a_round_have_no_machine_in_common_and_are_about_as_large() -> None:
+    dice = random.Random(1)
+    wishes = [Proposal(f"blue/t{n}", "c1", f"m{dice.randrange(300)}") for n in range(2_000)]
+    parts = batches(wishes)
+    assert sorted(wish.key for part in parts for wish in part) == sorted(w.key for w in wishes)
+    machines = [{wish.machine for wish in part} for part in parts]
+    assert not machines[0] & machines[1]
+    assert abs(len(parts[0]) - len(parts[1])) < 200
+    assert [len(part) for part in batches(wishes[:999])] == [999]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

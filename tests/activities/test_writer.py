@@ -106,3 +106,24 @@ async def test_a_full_queue_is_refused_at_once(book: Book, monkeypatch: pytest.M
     await asyncio.to_thread(small.stop)
     with pytest.raises(LedgerBusyError):
         await small.apply(operation("late"))
+
+
+def test_where_the_database_has_several_writers_work_that_is_apart_goes_side_by_side(
+    postgres_url: str,
+) -> None:
+    """Each waits, inside its transaction, until the other is inside its own."""
+    engine = open_engine(postgres_url)
+    book = Book(engine)
+    book.writer.start()
+    both = threading.Barrier(2)
+    begun = [book.writer.begin_apart(lambda _: both.wait(60)) for _ in range(2)]
+    assert sorted(one.result(60) for one in begun) == [0, 1]
+    book.writer.stop()
+    with pytest.raises(LedgerBusyError):
+        book.writer.begin_apart(lambda _: None)
+    engine.dispose()
+
+
+async def test_elsewhere_work_that_is_apart_waits_its_turn(book: Book) -> None:
+    begun = [book.writer.begin_apart(lambda _: threading.current_thread().name) for _ in range(2)]
+    assert {one.result(60) for one in begun} == {"ledger-writer"}
