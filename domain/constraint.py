@@ -1,16 +1,21 @@
 """Where a task may run beyond having room: clusters, zones, labels, taints, neighbours."""
 
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from domain.compare import in_order, in_range, listed, requirements
 from domain.ids import Name
+from domain.misfit import DOMAIN_PATTERN
 from domain.pattern import pattern
 
 TERMS_MAX = 32
 LABEL_VALUE_CHARS_MAX = 253
+DOMAIN_RULES_MAX = 8
+"""Rules over domains of each kind that a task may have."""
+TASKS_PER_DOMAIN_MAX = 10_000
+OVER_CHARS_MAX = 69
 
 
 class Operator(StrEnum):
@@ -139,6 +144,61 @@ class Spread(StrEnum):
     RACK = "rack"
 
 
+Over = Annotated[str, StringConstraints(pattern=DOMAIN_PATTERN, max_length=OVER_CHARS_MAX)]
+"""Which machines count as one *domain*: `machine`, `rack`, `zone`, or `label:NAME`, all machines
+with the same value of a label. A machine without rack, zone or label is in no domain."""
+
+
+class Near(BaseModel, frozen=True):
+    """Share a domain with a task of a service of the same team. Of its own service the first task
+    may go anywhere."""
+
+    service: Name
+    over: Over = "machine"
+    required: bool = True
+    """False: a preference, which counts twice as much as how well the machine is packed."""
+
+
+class Apart(BaseModel, frozen=True):
+    """Share no domain with any task of a service of the same team, whichever comes first."""
+
+    service: Name
+    over: Over
+
+    @model_validator(mode="after")
+    def _machines_have_a_field_of_their_own(self) -> Self:
+        if self.over == "machine":
+            raise ValueError("over machines is written with anti_affinity")
+        return self
+
+
+class Limit(BaseModel, frozen=True):
+    """At most so many tasks of the task's own service in one domain; 1 over a label: every task
+    has a value of its own."""
+
+    over: Over
+    tasks: int = Field(default=1, ge=1, le=TASKS_PER_DOMAIN_MAX)
+
+    @model_validator(mode="after")
+    def _machines_have_a_field_of_their_own(self) -> Self:
+        if self.over == "machine":
+            raise ValueError("over machines is written with max_per_machine")
+        return self
+
+
+class Even(BaseModel, frozen=True):
+    """The task's domain then has at most `max_skew` tasks of its service more than the domain that
+    has fewest. What counts as a domain, and what is counted there, are the machines that the task's
+    own rules (clusters, zones, labels) allow."""
+
+    over: Over
+    max_skew: int = Field(default=1, ge=1, le=TASKS_PER_DOMAIN_MAX)
+    min_domains: int = Field(default=1, ge=1, le=TASKS_PER_DOMAIN_MAX)
+    """While there are fewer domains, the fewest count as none."""
+    required: bool = True
+    """False: a preference for the domains that have fewest, as strong as that of `Near`."""
+
+
 class Constraints(BaseModel, frozen=True):
     """Every rule must hold. Empty means no rule."""
 
@@ -153,11 +213,38 @@ class Constraints(BaseModel, frozen=True):
     anti_affinity: tuple[Name, ...] = Field(default=(), max_length=TERMS_MAX)
     """Services of the same team that must not be on the machine."""
     spread: Spread = Spread.NONE
+    near: tuple[Near, ...] = Field(default=(), max_length=DOMAIN_RULES_MAX)
+    apart: tuple[Apart, ...] = Field(default=(), max_length=DOMAIN_RULES_MAX)
+    limits: tuple[Limit, ...] = Field(default=(), max_length=DOMAIN_RULES_MAX)
+    even: tuple[Even, ...] = Field(default=(), max_length=DOMAIN_RULES_MAX)
 
     @model_validator(mode="after")
     def _service_rules_need_a_service(self) -> Self:
-        if self.service is None and self.max_per_machine is not None:
-            raise ValueError("max_per_machine needs service")
-        if self.service is None and self.spread is not Spread.NONE:
-            raise ValueError("spread needs service")
+        asked = {
+            "max_per_machine": self.max_per_machine is not None,
+            "spread": self.spread is not Spread.NONE,
+            "limits": bool(self.limits),
+            "even": bool(self.even),
+        }
+        for name, there in asked.items():
+            if self.service is None and there:
+                raise ValueError(f"{name} needs service")
         return self
+
+    @property
+    def over_domains(self) -> bool:
+        """True when some rule looks beyond the machine, so that tasks far apart matter."""
+        return bool(self.near or self.apart or self.limits or self.even)
+
+    def domains_needed(self) -> tuple[str, ...]:
+        """Over what the machine must be in a domain, each once."""
+        near = [rule.over for rule in self.near if rule.required]
+        even = [rule.over for rule in self.even if rule.required]
+        return tuple(dict.fromkeys([*near, *even, *(limit.over for limit in self.limits)]))
+
+    @property
+    def shuns(self) -> tuple[str, ...]:
+        """What the task wants not beside it, in words that a claim keeps: `web` on its machine,
+        `web@rack` in its rack. In alphabetical order, each once."""
+        wider = (f"{rule.service}@{rule.over}" for rule in self.apart)
+        return tuple(sorted({*self.anti_affinity, *wider}))

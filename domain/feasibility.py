@@ -34,7 +34,11 @@ def refusal_of(spec: TaskSpec, machine_class: MachineClass) -> Reason | None:
     for taint in machine_class.taints:
         if not any(toleration.tolerates(taint) for toleration in rules.tolerations):
             return Reason.TAINTED
-    return first_shortage(spec.resources, machine_class.capacity)
+    shortage = first_shortage(spec.resources, machine_class.capacity)
+    if shortage is not None:
+        return shortage
+    lacking = any(_lacks(machine_class, over) for over in rules.domains_needed())
+    return Reason.NO_SUCH_DOMAIN if lacking else None
 
 
 def first_shortage(asked: Resources, room: Resources) -> Reason | None:
@@ -56,6 +60,8 @@ def nearest_miss(spec: TaskSpec, classes: Sequence[MachineClass]) -> str:
         Reason.OTHER_ZONE: f"no machine in zone {_either(spec.constraints.zones)}",
         Reason.LABEL_MISSING: "no machine has all the labels asked for",
         Reason.TAINTED: "every machine left has a taint that is not tolerated",
+        Reason.NO_SUCH_DOMAIN: "no machine left is in a "
+        + " and a ".join(spec.constraints.domains_needed()),
     }
     # Machines that fail only for size are the nearest, then those that passed most of the rules.
     sizes = [c for c in classes if refusal_of(spec, c) not in barred]
@@ -65,6 +71,14 @@ def nearest_miss(spec: TaskSpec, classes: Sequence[MachineClass]) -> str:
     largest = {name: max(_amount(c.capacity, name) for c in sizes) for name in wanted}
     misses = [f"largest {n} {largest[n]} < {w}" for n, w in wanted.items() if largest[n] < w]
     return ", ".join(misses) or "no machine has enough of all of it at once"
+
+
+def _lacks(machine_class: MachineClass, over: str) -> bool:
+    """Machines of the class are in no such domain. Of racks a class says nothing."""
+    if over == "zone":
+        return not machine_class.zone
+    _, colon, key = over.partition(":")
+    return bool(colon) and key not in machine_class.labels
 
 
 def _amount(capacity: Resources, name: str) -> int:

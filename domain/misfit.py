@@ -15,10 +15,12 @@ _PARTS_OF_REQUESTS = ("body", "query", "path", "header")
 
 NAME_PATTERN = r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+DOMAIN_PATTERN = r"^(?:machine|rack|zone|label:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)$"
 PATTERNS: Mapping[str, str] = {
     NAME_PATTERN: "must be made of letters, digits, '.', '_' and '-', "
     "with a letter or digit at either end",
     VARIABLE_PATTERN: "must be made of letters, digits and '_', not beginning with a digit",
+    DOMAIN_PATTERN: "must be machine, rack, zone or label:NAME",
 }
 
 _KINDS: Mapping[str, str] = {

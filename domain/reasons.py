@@ -19,6 +19,12 @@ class Reason(StrEnum):
     TAINTED = "tainted"
     ANTI_AFFINITY = "anti_affinity"
     TOO_MANY_PER_MACHINE = "too_many_per_machine"
+    TOO_MANY_PER_RACK = "too_many_per_rack"
+    TOO_MANY_PER_ZONE = "too_many_per_zone"
+    TOO_MANY_PER_VALUE = "too_many_per_value"
+    UNEVEN = "uneven"
+    NOT_NEAR = "not_near"
+    NO_SUCH_DOMAIN = "no_such_domain"
     CORDONED = "cordoned"
     UNREACHABLE = "unreachable"
     COOLING_DOWN = "cooling_down"
@@ -66,6 +72,10 @@ PREEMPTION_MAY_HELP = frozenset(
         Reason.NO_ROOM_EXTRA,
         Reason.ANTI_AFFINITY,
         Reason.TOO_MANY_PER_MACHINE,
+        Reason.TOO_MANY_PER_RACK,
+        Reason.TOO_MANY_PER_ZONE,
+        Reason.TOO_MANY_PER_VALUE,
+        Reason.UNEVEN,
     }
 )
 """Reasons that would go away if other tasks yielded; the others would not."""

@@ -191,5 +191,9 @@ def body_digest(spec: TaskSpec) -> str:
     meaning = TaskSpec.model_validate(spec.model_dump()).model_dump(mode="json")
     # By number, as digests always had it: a task submitted before stays the same one.
     meaning["priority"] = int(spec.priority)
+    # Rules that came later are no part of the meaning where nobody asks for them, likewise.
+    for name in ("near", "apart", "limits", "even"):
+        if not meaning["constraints"][name]:
+            del meaning["constraints"][name]
     canonical = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -6,7 +6,8 @@ every predicate. A round deals out all machines of the pool, so a task that is a
 sees every machine; with more tasks than the pool has hands of HAND machines, further rounds follow.
 Who found nothing in its hand is dealt a larger one, and at last looks at every machine, so that a
 task waits only when no machine can take it. Machines with GPUs are a pool of their own, for tasks
-that need one and for those that found no other machine.
+that need one and for those that found no other machine. Tasks whose rules look beyond the machine
+are served after the others of their band, one at a time (`placement.wide`).
 """
 
 import random
@@ -26,6 +27,7 @@ from placement.policy import DEFAULT_POLICY, Policy
 from placement.room import GPU, Column, Slots
 from placement.scarce import Scarce
 from placement.spreads import OVER, SpreadCounts
+from placement.wide import Wide
 
 UNPLACED = -1
 HAND = 100
@@ -93,6 +95,11 @@ class _Work:
         self._chance = chance
         self._hand = hand
         self.spreads = SpreadCounts(index, batch)
+        self._wide = Wide(
+            *(index, batch, policy, self.spreads, chance),
+            mix=lambda: self._mix,
+            commit=self._commit,
+        )
 
     @cached_property
     def _mix(self) -> Mix:
@@ -100,6 +107,11 @@ class _Work:
 
     def serve(self, tasks: Tasks) -> None:
         """Everything that fits, of one band."""
+        wide = self._batch.wide[self._batch.code[tasks]]
+        self._serve_together(tasks[~wide])
+        self._wide.serve(tasks[wide])
+
+    def _serve_together(self, tasks: Tasks) -> None:
         codes = self._batch.code[tasks]
         needs_gpu = (self._batch.ask[GPU, codes] > 0) | (self._batch.gpu_milli[codes] > 0)
         left = self._serve_from(tasks[~needs_gpu], with_gpu=False)

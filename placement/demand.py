@@ -63,8 +63,9 @@ def shape_for(
     assert 0 <= gpu_milli < WHOLE_MILLI, gpu_milli
     assert not (gpu_milli and resources.gpu), "whole devices or a share of one, not both"
     neighbour = None
-    if constraints.service is not None or constraints.anti_affinity:
-        neighbour = Neighbour(team, constraints.service, constraints.anti_affinity)
+    shuns = constraints.shuns
+    if constraints.service is not None or shuns:
+        neighbour = Neighbour(team, constraints.service, shuns)
     return Shape(
         team=team,
         resources=resources,
@@ -138,6 +139,8 @@ class Batch:
     """Those of them that a neighbour can keep off a machine, whatever the neighbour wants."""
     spread: tuple[int, ...]
     """Those of them that are to be spread."""
+    wide: npt.NDArray[np.bool_]
+    """A mask over the shapes: those with rules that look beyond the machine."""
     lonely: frozenset[int]
     """Those of which the batch has one task, and no other of the same service."""
 
@@ -179,10 +182,9 @@ class Batch:
             bound=_codes(shape.neighbour for shape in shapes),
             counts=np.array([shape.neighbour is not None for shape in shapes], dtype=np.bool_),
             spread=spread,
+            wide=np.array([shape.constraints.over_domains for shape in shapes], dtype=np.bool_),
             lonely=frozenset(at for at in spread if of_service[shapes[at].counted[0]] == 1),
-            shunning=_codes(
-                s.constraints.anti_affinity or s.constraints.max_per_machine for s in shapes
-            ),
+            shunning=_codes(s.constraints.shuns or s.constraints.max_per_machine for s in shapes),
         )
 
 
@@ -199,7 +201,7 @@ def shapes_of(pending: Iterable[PendingTask], cooling: Cooling = NOTHING_COOLS) 
         shape = of_any_team.get(task.shape) or known.get((task.shape, task.team))
         if shape is None:
             shape = shape_of(task.spec, cooling.get(task.shape, frozenset()))
-            if shape.neighbour is None:
+            if shape.neighbour is None and not shape.constraints.near:
                 of_any_team[task.shape] = shape
             else:
                 known[task.shape, task.team] = shape

@@ -7,12 +7,16 @@ from domain.reasons import Reason
 from domain.resources import COLUMNS
 from domain.verdict import Verdict
 from placement.demand import Shape
+from placement.domains import TOO_MANY
 from placement.feasible import PREDICATES, meets, not_tolerated
 from placement.index import MachineIndex
 from placement.pairs import Mask
 
 ASKED_FOR = frozenset(
-    {Reason.OTHER_CLUSTER, Reason.OTHER_ZONE, Reason.LABEL_MISSING, Reason.TAINTED}
+    {
+        *(Reason.OTHER_CLUSTER, Reason.OTHER_ZONE, Reason.LABEL_MISSING, Reason.TAINTED),
+        Reason.NO_SUCH_DOMAIN,
+    }
 )
 """What the task's own rules take away is seldom why it waits: these are foremost only when nothing
 else is lost, that is, when no machine meets the rules at all; then the last rule is the nearest."""
@@ -24,6 +28,14 @@ _COLUMN_OF = {
     Reason.NO_ROOM_DISK: 3,
     Reason.NO_ROOM_NET: 4,
 }
+
+
+_BETWEEN = frozenset(
+    {
+        *(Reason.NO_SUCH_DOMAIN, Reason.UNEVEN, Reason.NOT_NEAR),
+        *(Reason.TOO_MANY_PER_RACK, Reason.TOO_MANY_PER_ZONE, Reason.TOO_MANY_PER_VALUE),
+    }
+)
 
 
 def explain(index: MachineIndex, shape: Shape) -> Verdict:
@@ -81,6 +93,8 @@ def _detail(index: MachineIndex, shape: Shape, reason: Reason, lost: Mask) -> st
             return _apart_detail(shape)
         case Reason.TOO_MANY_PER_MACHINE:
             return f"at most {rules.max_per_machine} of service {rules.service} on a machine"
+        case _ if reason in _BETWEEN:
+            return _between_detail(shape, reason)
         case _:
             return _room_detail(index, shape, reason, lost)
 
@@ -132,8 +146,45 @@ def _taint_detail(index: MachineIndex, shape: Shape, lost: Mask) -> str:
     return f"taint {mark.key}={mark.value} is not tolerated"
 
 
+def _between_detail(shape: Shape, reason: Reason) -> str:
+    """The rules over domains that give this reason."""
+    rules, said = shape.constraints, []
+    match reason:
+        case Reason.NO_SUCH_DOMAIN:
+            said = [f"machines in no {_of_a(over)}" for over in rules.domains_needed()]
+        case Reason.UNEVEN:
+            said = [
+                f"a {_of_a(even.over)} would have more than {even.max_skew} of service"
+                f" {rules.service} beyond the one that has fewest"
+                for even in rules.even
+                if even.required
+            ]
+        case Reason.NOT_NEAR:
+            said = [
+                f"no task of service {near.service} of team {shape.team} in the same"
+                f" {_of_a(near.over)}"
+                for near in rules.near
+                if near.required
+            ]
+        case _:
+            said = [
+                f"at most {limit.tasks} of service {rules.service} in a {_of_a(limit.over)}"
+                for limit in rules.limits
+                if TOO_MANY.get(limit.over, Reason.TOO_MANY_PER_VALUE) is reason
+            ]
+    return ", ".join(said)
+
+
+def _of_a(over: str) -> str:
+    """`rack`, or `value of label disk`."""
+    kind, colon, key = over.partition(":")
+    return f"value of {kind} {key}" if colon else over
+
+
 def _apart_detail(shape: Shape) -> str:
-    shunned = shape.constraints.anti_affinity
+    rules = shape.constraints
+    shunned = [f"service {name}" for name in rules.anti_affinity]
+    shunned += [f"service {rule.service} (same {_of_a(rule.over)})" for rule in rules.apart]
     if shunned:
-        return f"kept apart from service {' and '.join(shunned)} of team {shape.team}"
+        return f"kept apart from {' and '.join(shunned)} of team {shape.team}"
     return f"kept apart by tasks that shun service {shape.constraints.service}"

@@ -13,6 +13,7 @@ from domain.constraint import LabelTerm, Operator, Taint
 from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from placement.demand import Shape
+from placement.domains import Domains
 from placement.neighbours import Presence
 from placement.pairs import At, Mark, Mask
 
@@ -31,7 +32,8 @@ class Predicate:
     reason: Reason
     test: Test
     moves: bool = False
-    """True when an assignment of the same round may change the answer, and then only to no."""
+    """True when an assignment of the same round may change the answer; and then only to no, but for
+    the tasks that are placed one at a time (`placement.wide`)."""
 
 
 def _in_cluster(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
@@ -129,13 +131,31 @@ def _room_in_extras(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     return answer
 
 
+def may_use(index: "MachineIndex", shape: Shape) -> Mask:
+    """Over all slots: True where the shape's own clusters, zones and labels let it run."""
+    return feasible(index, shape, index.everywhere, ASKED)
+
+
+def _over_domains(reason: Reason) -> Test:
+    def passes(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
+        answer: Mask | None = None
+        if shape.constraints.over_domains or shape.constraints.service is not None:
+            for ruling in Domains(index, may_use).rulings(shape):
+                if ruling.reason is reason:
+                    here = ruling.at(at)
+                    answer = here if answer is None else answer & here
+        return answer
+
+    return passes
+
+
 def _apart(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
     """Nobody there whom the task shuns, and nobody who shuns the task: the rule binds both."""
     rules = shape.constraints
     unwanted = [Presence(shape.team, service) for service in rules.anti_affinity]
     if rules.service is not None:
         unwanted.append(Presence(shape.team, rules.service, True))
-    answer: Mask | None = None
+    answer = _over_domains(Reason.ANTI_AFFINITY)(index, shape, at)
     for presence in unwanted:
         if index.neighbours.by_slot(presence):
             nobody = index.counts(presence, at) == 0
@@ -167,12 +187,25 @@ PREDICATES = (
         for column, name in enumerate(COLUMNS)
     ),
     Predicate(Reason.NO_ROOM_EXTRA, _room_in_extras, moves=True),
+    Predicate(Reason.NO_SUCH_DOMAIN, _over_domains(Reason.NO_SUCH_DOMAIN), moves=True),
     Predicate(Reason.ANTI_AFFINITY, _apart, moves=True),
     Predicate(Reason.TOO_MANY_PER_MACHINE, _below_its_number, moves=True),
+    *(
+        Predicate(reason, _over_domains(reason), moves=True)
+        for reason in (
+            Reason.TOO_MANY_PER_RACK,
+            Reason.TOO_MANY_PER_ZONE,
+            Reason.TOO_MANY_PER_VALUE,
+            Reason.UNEVEN,
+            Reason.NOT_NEAR,
+        )
+    ),
 )
 """In the order in which machines are counted as lost: first what the task itself rules out."""
 
 SETTLED = tuple(predicate for predicate in PREDICATES if not predicate.moves)
+ASKED = PREDICATES[:3]
+"""Clusters, zones and labels: what the task itself wants of machines."""
 MOVING = tuple(predicate for predicate in PREDICATES if predicate.moves)
 
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from domain.constraint import Constraints
 from placement.demand import Batch, Shape
+from placement.domains import Domains
+from placement.feasible import may_use
 from placement.index import MachineIndex
 from placement.neighbours import Presence
 from placement.pools import Pool, size, slots_of
@@ -217,6 +219,11 @@ def _bar_neighbours(hands: Hands, bad: Table, column: int) -> None:
             held = [slot for slot, count in there.items() if count >= fewer_than]
             rows, _ = hands.find(column, np.array(held, dtype=np.intp))
             bad[rows, column] = SIGN
+    kept_off = hands.index.neighbours.shunned_over(shape.team, shape.constraints.service or "")
+    if kept_off:
+        own = hands.slot(np.arange(hands.k, dtype=np.int32), np.full(hands.k, column))
+        for ruling in Domains(hands.index, may_use).kept_off(shape):
+            bad[~ruling.at(own), column] = SIGN
 
 
 def limits(team: str, rules: Constraints) -> list[tuple[Presence, int]]:

@@ -13,8 +13,9 @@ from domain.fleet import Fleet, MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
 from placement.demand import Batch, Shape, shape_of
-from placement.names import NameTable
+from placement.domains import KindTable
 from placement.mix import Demand
+from placement.names import NameTable
 from placement.neighbours import Counts, NeighbourTable, Presence
 from placement.pairs import At, Mark, MarkTable, Mask
 from placement.pools import PoolTable
@@ -57,6 +58,7 @@ class MachineIndex:
         self.neighbours = NeighbourTable()
         self.rules = RuleTable()
         self.pools = PoolTable()
+        self.kinds = KindTable()
         self.clusters: dict[str, int] = {}
         self.zones: dict[str, int] = {}
         self.layout = 0
@@ -241,6 +243,10 @@ class MachineIndex:
     def counts(self, presence: Presence, at: At) -> Counts:
         """How many tasks of a service (or of those that shun it) are on each machine of `at`."""
         return self.neighbours.counts(presence, at, self.slots)
+
+    def rack_names(self) -> list[str]:
+        """By code; only ever added to."""
+        return [name for _, _, name in self._racks]
 
     def domains(self, over: Spread) -> tuple[Column, int]:
         """Each slot's zone or rack as a code, and how many codes there are."""

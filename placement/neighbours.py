@@ -20,6 +20,8 @@ class Presence(NamedTuple):
     team: str
     service: str
     shunned: bool = False
+    over: str = ""
+    """Of those that want none of it beside them: in which domain; empty for the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class Neighbour:
     team: str
     service: str | None = None
     shuns: tuple[str, ...] = ()
+    """In the words of `Constraints.shuns`."""
 
     def presences(self) -> list[Presence]:
         """Every count that this task raises."""
         own = [] if self.service is None else [Presence(self.team, self.service)]
-        return own + [Presence(self.team, service, True) for service in sorted(set(self.shuns))]
+        shunned = (shun.partition("@") for shun in sorted(set(self.shuns)))
+        return own + [Presence(self.team, service, True, over) for service, _, over in shunned]
 
 
 class NeighbourTable:
@@ -43,6 +47,8 @@ class NeighbourTable:
         self._counts: dict[Presence, dict[int, int]] = {}
         self._held: dict[int, set[Presence]] = {}
         self._shunning = 0
+        self._over: dict[tuple[str, str], set[str]] = {}
+        """By team and service, over which domains some task shuns it."""
         self.rows: dict[tuple[Presence, Spread], Counts] = {}
         """By service and kind of domain: how many are in each zone or rack, where somebody has
         added it up (`SpreadCounts`). Forgotten when a task of the service comes or goes."""
@@ -57,8 +63,7 @@ class NeighbourTable:
         self._forget_row(presence)
         there = self._counts.get(presence)
         if there is None:
-            there = self._counts[presence] = {}
-            self._shunning += presence.shunned
+            there = self._come(presence)
         after = there.get(slot, 0) + count
         assert after >= 0, (slot, presence, after)
         if after:
@@ -75,8 +80,7 @@ class NeighbourTable:
                 self._forget_row(presence)
                 there = counts.get(presence)
                 if there is None:
-                    there = counts[presence] = {}
-                    self._shunning += presence.shunned
+                    there = self._come(presence)
                 there[slot] = there.get(slot, 0) + 1
                 names = held.get(slot)
                 if names is None:
@@ -126,6 +130,25 @@ class NeighbourTable:
         """The machines that have any, with how many. Not to be changed."""
         return self._counts.get(presence, {})
 
+    def shunned_over(self, team: str, service: str) -> list[str]:
+        """The kinds of domains over which some task shuns the service, in alphabetical order."""
+        return sorted(self._over.get((team, service), ()))
+
+    def _come(self, presence: Presence) -> dict[int, int]:
+        there = self._counts[presence] = {}
+        self._shunning += presence.shunned
+        if presence.over:
+            self._over.setdefault(presence[:2], set()).add(presence.over)
+        return there
+
+    def _go(self, presence: Presence) -> None:
+        self._shunning -= presence.shunned
+        if presence.over:
+            overs = self._over[presence[:2]]
+            overs.discard(presence.over)
+            if not overs:
+                del self._over[presence[:2]]
+
     def _forget_row(self, presence: Presence) -> None:
         if self.rows:
             for over in (Spread.ZONE, Spread.RACK):
@@ -136,7 +159,7 @@ class NeighbourTable:
         there = self._counts.get(presence, {})
         there.pop(slot, None)
         if not there and self._counts.pop(presence, None) is not None:
-            self._shunning -= presence.shunned
+            self._go(presence)
         held = self._held.get(slot, set())
         held.discard(presence)
         if not held:

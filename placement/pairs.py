@@ -60,6 +60,8 @@ class MarkTable:
         self._held: dict[int, frozenset[Mark]] = {}
         self._kinds: dict[str, set[Mark]] = {}
         self._values: dict[str, _Values] = {}
+        self.changes = 0
+        """Another number whenever a machine bears something else."""
         self._answers: dict[LabelTerm, _Answers] = {}
         """In the order of last use."""
 
@@ -82,6 +84,7 @@ class MarkTable:
         before = self._held.get(slot, frozenset())
         if marks == before:
             return
+        self.changes += 1
         for mark in before - marks:
             self._take_off(slot, mark)
         for mark in marks - before:
@@ -107,6 +110,7 @@ class MarkTable:
         """`put` on many machines: True for those that bore something else before."""
         bare = ~self._bears[slots]
         if len(slots) > RARE_MACHINES_MAX and bare.all():
+            self.changes += 1
             if marks:
                 self._put_on_bare(slots, marks)
             return np.full(len(slots), bool(marks))
@@ -147,6 +151,19 @@ class MarkTable:
             answers.marks = tuple(mark for mark, met in answers.met.items() if met)
             answers.of = values.version
         return answers.marks
+
+    def codes(self, key: str, slots: int) -> tuple[npt.NDArray[np.int32], int]:
+        """By slot, the value of a label as a code, -1 where it is missing; and how many values."""
+        codes = np.full(slots, -1, dtype=np.int32)
+        values = self._values.get(key, _Values()).marks
+        for code, mark in enumerate(values):
+            bit = self._bits.get(mark)
+            if bit is None:
+                codes[list(self._rare.get(mark, ()))] = code
+            else:
+                word = self._words[bit // _WORD_BITS, :slots]
+                codes[(word & np.uint64(1 << bit % _WORD_BITS)) != 0] = code
+        return codes, len(values)
 
     def any_of(self, marks: Iterable[Mark], at: At, slots: int) -> Mask:
         """True where a machine bears at least one of these; `slots` is how many there are."""

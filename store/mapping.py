@@ -107,9 +107,9 @@ def read_spent(text: str) -> Spent:
 def neighbour_text(spec: TaskSpec) -> str | None:
     """What rules between tasks see of an attempt; None when no such rule can concern it."""
     rules = spec.constraints
-    if rules.service is None and not rules.anti_affinity:
+    if rules.service is None and not rules.shuns:
         return None
-    return json.dumps([spec.team, rules.service, sorted(set(rules.anti_affinity))])
+    return json.dumps([spec.team, rules.service, rules.shuns])
 
 
 @lru_cache(maxsize=_MACHINE_TEXTS_CACHED_MAX)

@@ -109,3 +109,12 @@ def test_a_band_is_echoed_by_its_name_and_means_the_same() -> None:
     assert again == one
     # As stored by releases that echoed the number.
     assert body_digest(again) == "d1ee8d8961ae1bfe1153902e20a9e16d"
+
+
+def test_rules_that_came_later_change_no_digest_of_before() -> None:
+    rules = {"service": "web", "max_per_machine": 1, "labels": [{"key": "disk", "values": ["ssd"]}]}
+    body = {"id": "a", "team": "red", "command": ["true"], "constraints": rules}
+    before = TaskSpec.model_validate(body)
+    assert body_digest(before) == "7a1f02f806d9c2bfe36dbdff563c427d"
+    rules["limits"] = [{"over": "rack"}]
+    assert body_digest(TaskSpec.model_validate(body)) != body_digest(before)

@@ -12,6 +12,7 @@ from domain.fleet import Fleet, MachineStanding, PendingTask
 from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.task import TaskSpec
+from tests.placement import oracle_domains
 
 GPU_PACK = {"gradient": 0.955, "balance": 0.02, "memory_balance": 0.01, "busy": 0.015}
 """Of machines with GPUs, where the policy is `pack`."""
@@ -23,6 +24,10 @@ WEIGHTS = {
 SPREAD_WEIGHT = 2.0
 NEXT_TASKS = 12
 """Idle GPU time is worth what it is to so many tasks to come."""
+WIDER = (
+    *(Reason.TOO_MANY_PER_RACK, Reason.TOO_MANY_PER_ZONE, Reason.TOO_MANY_PER_VALUE),
+    *(Reason.UNEVEN, Reason.NOT_NEAR),
+)
 NEARLY = 4e-6
 """Scores are 32-bit numbers in steps of 2**-20: what is nearer than this is equal."""
 
@@ -67,7 +72,7 @@ def lost(
     """Machines by the reason for which they cannot take the task; None when one can."""
     counts: dict[Reason, int] = {}
     for machine in machines:
-        reason = first_reason(machine, spec, cooling)
+        reason = first_reason(machine, spec, cooling, machines)
         if reason is None:
             return None
         counts[reason] = counts.get(reason, 0) + 1
@@ -86,7 +91,7 @@ def best(
     """Those of the hand that are as good for the task as any: none when none can take it. Machines
     with GPUs come last where the task needs none; they are kept fit for the tasks of `mix`."""
     cools = cooling.get(shape, frozenset())
-    fitting = [m for m in hand if first_reason(m, spec, cools) is None]
+    fitting = [m for m in hand if first_reason(m, spec, cools, machines) is None]
     plain = [m for m in fitting if not m.row.capacity[2]]
     if plain and not spec.resources.gpu:
         fitting = plain
@@ -101,11 +106,13 @@ def put(machine: Machine, spec: TaskSpec) -> None:
     for name, amount in spec.resources.extra.items():
         machine.extra[name] = machine.extra.get(name, 0) - amount
     rules = spec.constraints
-    if rules.service is not None or rules.anti_affinity:
-        machine.neighbours.append((spec.team, rules.service, rules.anti_affinity))
+    if rules.service is not None or rules.shuns:
+        machine.neighbours.append((spec.team, rules.service, rules.shuns))
 
 
-def first_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> Reason | None:
+def first_reason(
+    machine: Machine, spec: TaskSpec, cooling: frozenset[str], machines: Sequence[Machine]
+) -> Reason | None:
     """Why the machine cannot take the task, the first in the order of the predicates."""
     ruled_out = settled_reason(machine, spec, cooling)
     if ruled_out is not None:
@@ -117,13 +124,18 @@ def first_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> R
     for name, asked in spec.resources.extra.items():
         if asked and machine.extra.get(name, 0) < asked:
             return Reason.NO_ROOM_EXTRA
+    wider = oracle_domains.reasons(machine, spec, machines)
+    if wider & {Reason.NO_SUCH_DOMAIN}:
+        return Reason.NO_SUCH_DOMAIN
     for team, service, shuns in machine.neighbours:
         if team == spec.team and (service in rules.anti_affinity or rules.service in shuns):
             return Reason.ANTI_AFFINITY
+    if Reason.ANTI_AFFINITY in wider:
+        return Reason.ANTI_AFFINITY
     limit = rules.max_per_machine
     if limit is not None and machine.beside(spec.team, rules.service) >= limit:
         return Reason.TOO_MANY_PER_MACHINE
-    return None
+    return next((reason for reason in WIDER if reason in wider), None)
 
 
 def settled_reason(machine: Machine, spec: TaskSpec, cooling: frozenset[str]) -> Reason | None:
@@ -166,7 +178,7 @@ def score(
     if spec.constraints.spread is not Spread.NONE:
         total += SPREAD_WEIGHT * spread(machine, spec, machines, fitting)
         weight += SPREAD_WEIGHT
-    return total / weight
+    return oracle_domains.with_wishes(total / weight, machine, spec, machines, fitting)
 
 
 def parts(machine: Machine) -> list[float]:

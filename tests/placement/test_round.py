@@ -29,6 +29,32 @@ ONLY_BLOCKERS = {
     Reason.COOLING_DOWN: ("", "cooling=c1", "refused too often lately by cluster c1"),
     Reason.ANTI_AFFINITY: ("", "apart=db", "kept apart from service db of team red"),
     Reason.TOO_MANY_PER_MACHINE: ("", "service=db max=1", "at most 1 of service db on a machine"),
+    Reason.TOO_MANY_PER_RACK: (
+        "rack=r1",
+        "service=db limit:rack=1",
+        "at most 1 of service db in a rack",
+    ),
+    Reason.TOO_MANY_PER_ZONE: (
+        "zone=a",
+        "service=db limit:zone=1",
+        "at most 1 of service db in a zone",
+    ),
+    Reason.TOO_MANY_PER_VALUE: (
+        "label:disk=hdd",
+        "service=db limit:label:disk=1",
+        "at most 1 of service db in a value of label disk",
+    ),
+    Reason.UNEVEN: (
+        "rack=r1 zone=a\n machine m2 rack=r2 cordoned",
+        "service=db even:rack=1",
+        "a rack would have more than 1 of service db beyond the one that has fewest",
+    ),
+    Reason.NOT_NEAR: (
+        "zone=a",
+        "near=web@zone",
+        "no task of service web of team red in the same zone",
+    ),
+    Reason.NO_SUCH_DOMAIN: ("", "service=web limit:rack=1", "machines in no rack"),
 }
 # What a machine or a round as a whole cannot say.
 SAID_OF_MACHINES = [
@@ -45,11 +71,12 @@ def test_every_reason_of_a_machine_is_in_the_table() -> None:
 @pytest.mark.parametrize("reason", ONLY_BLOCKERS)
 def test_each_filter_as_the_only_blocker_gives_its_own_reason_l99(reason: Reason) -> None:
     machine, task, detail = ONLY_BLOCKERS[reason]
+    also = "cordoned=1" if "m2" in machine else ""
     result = check_round(f"""
         machine m1  {machine}
         running r1  service=db  cpu=1m memory=1Mi  on m1
         pending t1  cpu=500m memory=1Mi {task}
-        expect  t1  waits {reason}=1 "{detail}"
+        expect  t1  waits {reason}=1 {also} "{detail}"
     """)
     assert result.verdicts["red/t1"].reason is reason
 

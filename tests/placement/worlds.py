@@ -1,12 +1,25 @@
 """Small random worlds, each from one number: few values, so that ties and shortages are common."""
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from domain.constraint import Constraints, LabelTerm, Operator, Spread, Taint, Toleration
+from domain.constraint import (
+    Apart,
+    Constraints,
+    Even,
+    LabelTerm,
+    Limit,
+    Near,
+    Operator,
+    Spread,
+    Taint,
+    Toleration,
+)
 from domain.fleet import Beside, Fleet, MachineStanding, PendingTask
 from domain.priority import Band
 from domain.resources import Resources
@@ -15,6 +28,7 @@ from tests.support.scenario import START, pending_task
 
 CLUSTERS, ZONES, RACKS, TEAMS = ("c1", "c2"), ("a", "b", "c"), ("r1", "r2"), ("red", "blue")
 SERVICES = ("web", "db")
+OVERS = ("zone", "rack", "label:disk")
 LABELS = {
     "disk": ("ssd", "hdd"),
     "arch": ("arm", "x86"),
@@ -59,6 +73,7 @@ class _Dice:
         self.rng = random.Random(seed)
         self.specials = self.rng.choice([0.0, 0.1, 0.3])
         self.services = self.rng.choice([0.0, 0.5, 1.0])
+        self.domains = self.rng.choice([0.0, 0.0, 0.3])
 
     def special(self) -> bool:
         return self.rng.random() < self.specials
@@ -99,12 +114,14 @@ def _machine(dice: _Dice, name: str, capacity: tuple[int, int, int, int, int]) -
     beside = []
     while rng.random() < dice.services / 2:
         shuns = tuple(rng.sample(SERVICES, rng.randint(0, 2)))
+        if dice.domains and rng.random() < 0.3:
+            shuns += (f"{rng.choice(SERVICES)}@{rng.choice(OVERS)}",)
         beside.append(Beside(rng.choice(TEAMS), rng.choice(SERVICES), shuns, rng.randint(1, 2)))
     return MachineStanding(
         cluster=rng.choice(CLUSTERS),
         name=name,
-        zone=rng.choice(ZONES),
-        rack=rng.choice(RACKS),
+        zone=rng.choice(ZONES) if rng.random() < 0.9 else "",
+        rack=rng.choice(RACKS) if rng.random() < 0.9 else "",
         labels={key: rng.choice(values) for key, values in LABELS.items() if rng.random() < 0.7},
         taints=tuple(taint for taint in TAINTS if dice.special()),
         capacity=capacity,
@@ -144,7 +161,31 @@ def _constraints(dice: _Dice) -> Constraints:
     if service is not None:
         between["max_per_machine"] = rng.choice([None, None, 1, 3])
         between["spread"] = rng.choice(list(Spread))
+        between["limits"] = _some(dice, lambda over: Limit(over=over, tasks=rng.randint(1, 2)))
+        between["even"] = _some(
+            dice,
+            lambda over: Even(
+                over=over,
+                max_skew=rng.randint(1, 2),
+                min_domains=rng.randint(1, 3),
+                required=rng.random() < 0.7,
+            ),
+        )
+    if dice.domains:
+        near = [*OVERS, "machine"]
+        between["near"] = _some(
+            dice,
+            lambda over: Near(service=rng.choice(SERVICES), over=over, required=rng.random() < 0.7),
+            near,
+        )
+        between["apart"] = _some(dice, lambda over: Apart(service=rng.choice(SERVICES), over=over))
     return rules.model_copy(update=between)
+
+
+def _some(
+    dice: _Dice, rule: Callable[[str], BaseModel], overs: Sequence[str] = OVERS
+) -> tuple[BaseModel, ...]:
+    return tuple(rule(over) for over in overs if dice.rng.random() < dice.domains / 2)
 
 
 def _term(rng: random.Random) -> LabelTerm:

@@ -118,6 +118,15 @@ def test_attempts_with_rules_between_tasks_are_counted_remnants_included(world: 
     assert standing(changes).beside == (Beside("blue", "db", ("batch", "web"), 1),)
 
 
+def test_what_a_claim_shuns_in_wider_domains_reaches_the_rounds(world: World) -> None:
+    world.cluster()
+    rules = {"apart": [{"service": "web", "over": "zone"}], "anti_affinity": ["batch"]}
+    world.running(a_task("a", constraints=rules))
+    world.running(a_task("b", constraints={"near": [{"service": "web", "over": "rack"}]}))
+    beside = (Beside("blue", None, ("batch", "web@zone"), 1),)
+    assert standing(world.read(fleet)).beside == beside
+
+
 def test_classes_count_their_machines(world: World) -> None:
     world.cluster("c1", a_machine("m1"), a_machine("m2"), a_machine("m3", zone="z"))
     assert sorted(c.machines for c in world.read(machine_classes)) == [1, 2]

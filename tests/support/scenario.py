@@ -20,7 +20,18 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from domain.constraint import Constraints, LabelTerm, Operator, Spread, Taint, Toleration
+from domain.constraint import (
+    Apart,
+    Constraints,
+    Even,
+    LabelTerm,
+    Limit,
+    Near,
+    Operator,
+    Spread,
+    Taint,
+    Toleration,
+)
 from domain.fleet import Beside, Fleet, MachineStanding, PendingTask
 from domain.priority import Band
 from domain.resources import COLUMNS, Resources, parse_quantity
@@ -130,8 +141,8 @@ def _run(world: Scenario, task: TaskSpec, machine: str) -> None:
     there = world.machines[machine]
     asked, rules = task.resources, task.constraints
     beside = there.beside
-    if rules.service is not None or rules.anti_affinity:
-        beside += (Beside(task.team, rules.service, rules.anti_affinity, 1),)
+    if rules.service is not None or rules.shuns:
+        beside += (Beside(task.team, rules.service, rules.shuns, 1),)
     held = Resources(**dict(zip(COLUMNS, there.used, strict=True)), extra=dict(there.used_extra))
     used = held.plus(asked)
     world.machines[machine] = replace(
@@ -169,9 +180,10 @@ def _task(name: str, words: list[str]) -> TaskSpec:
     tolerations = [Toleration(key=flag.removeprefix("tolerate:")) for flag in flags]
     tolerations += [Toleration(key=k, value=v) for k, v in _without(given, "tolerate").items()]
     rules: dict[str, Any] = {"labels": tuple(terms), "tolerations": tuple(tolerations)}
-    for word, rule in (("cluster", "clusters"), ("zone", "zones"), ("apart", "anti_affinity")):
+    for word, rule in (("cluster", "clusters"), ("zone", "zones")):
         if word in given:
             rules[rule] = tuple(given.pop(word).split("|"))
+    rules |= _between(given)
     if "max" in given:
         rules["max_per_machine"] = int(given.pop("max"))
     rules["service"] = given.pop("service", None)
@@ -185,6 +197,30 @@ def _task(name: str, words: list[str]) -> TaskSpec:
         resources=_resources({"cpu": "1", "memory": "1Gi"} | given),
         constraints=Constraints(**rules),
     )
+
+
+def _between(given: dict[str, str]) -> dict[str, Any]:
+    """`apart=db`, `apart=db@rack`, `near=db@zone`, `prefer=db@zone`, `limit:rack=1`, `even:zone=1`,
+    `evenly:zone=1` (a wish)."""
+    shunned = [name.partition("@") for name in given.pop("apart", "").split("|") if name]
+    near = [
+        Near(service=name, over=over or "machine", required=word == "near")
+        for word in ("near", "prefer")
+        for name, _, over in [one.partition("@") for one in given.pop(word, "").split("|") if one]
+    ]
+    even = [
+        Even(over=over, max_skew=int(skew), required=word == "even")
+        for word in ("even", "evenly")
+        for over, skew in _without(given, word).items()
+    ]
+    limits = _without(given, "limit").items()
+    return {
+        "anti_affinity": tuple(name for name, _, over in shunned if not over),
+        "apart": tuple(Apart(service=name, over=over) for name, _, over in shunned if over),
+        "near": tuple(near),
+        "even": tuple(even),
+        "limits": tuple(Limit(over=over, tasks=int(tasks)) for over, tasks in limits),
+    }
 
 
 def _term(word: str) -> LabelTerm:
