@@ -40,6 +40,16 @@ class Neighbour:
         return own + [Presence(self.team, service, True, over) for service, _, over in shunned]
 
 
+@dataclass(slots=True)
+class DomainRows:
+    """How many tasks of services are in each zone, or in each rack."""
+
+    table: Counts
+    """(rows, domains)."""
+    row_of: dict[Presence, int]
+    """The rows that are true. Any other row may be used for another service."""
+
+
 class NeighbourTable:
     """Counts by presence and machine slot, kept sparse: a service is on few machines of many."""
 
@@ -49,9 +59,9 @@ class NeighbourTable:
         self._shunning = 0
         self._over: dict[tuple[str, str], set[str]] = {}
         """By team and service, over which domains some task shuns it."""
-        self.rows: dict[tuple[Presence, Spread], Counts] = {}
-        """By service and kind of domain: how many are in each zone or rack, where somebody has
-        added it up (`SpreadCounts`). Forgotten when a task of the service comes or goes."""
+        self.rows: dict[Spread, DomainRows] = {}
+        """By kind of domain, what somebody has added up (`SpreadCounts`). A service's row is not
+        true any more when a task of it comes or goes."""
 
     @property
     def anyone_shuns(self) -> bool:
@@ -150,9 +160,8 @@ class NeighbourTable:
                 del self._over[presence[:2]]
 
     def _forget_row(self, presence: Presence) -> None:
-        if self.rows:
-            for over in (Spread.ZONE, Spread.RACK):
-                self.rows.pop((presence, over), None)
+        for rows in self.rows.values():
+            rows.row_of.pop(presence, None)
 
     def _drop(self, slot: int, presence: Presence) -> None:
         self._forget_row(presence)

@@ -9,6 +9,7 @@ from domain.constraint import Constraints, LabelTerm, Operator, Spread
 from domain.fleet import Fleet, MachineStanding
 from domain.resources import Resources
 from domain.task import TaskSpec
+from placement.assign import assign
 from placement.demand import NO_RULE, Batch, shape_of
 from placement.feasible import feasible, meets
 from placement.hands import barred, one_pool
@@ -209,3 +210,22 @@ def test_a_condition_asks_each_value_of_a_label_once(monkeypatch: pytest.MonkeyP
     index.remove([MachineId("c1", "new")])
     assert np.count_nonzero(meets(index, term, index.everywhere)) == np.count_nonzero(met)
     assert sorted(asked) == ["0", "1", "11", "2"]
+
+
+def test_counts_kept_between_batches_are_those_that_are_there() -> None:
+    machines = "\n".join(f"machine m{n} zone={'abc'[n % 3]} rack=r{n % 5} cpu=9" for n in range(15))
+    index = MachineIndex(read(machines).fleet.machines)
+    shapes = [
+        shape_of(a_spec(constraints=Constraints(service=f"s{n}", spread=over)))
+        for n, over in enumerate([Spread.ZONE, Spread.RACK, Spread.ZONE, Spread.RACK])
+    ]
+    for turn in range(4):
+        batch = Batch.of([*shapes[turn % 2 :], *shapes[:2]])
+        done = assign(index, batch, seed=turn)
+        index.give_back(int(done.slot[0]), batch.shapes[0])
+        kept = index.neighbours.rows
+        for over in (Spread.ZONE, Spread.RACK):
+            for presence, row in kept[over].row_of.items():
+                there = index.domain_counts(presence, over)
+                assert kept[over].table[row].tolist() == there.tolist(), (turn, presence, over)
+    assert len(kept[Spread.RACK].row_of) >= 3
