@@ -18,7 +18,7 @@ import httpx
 from temporalio.client import Client, WorkflowHandle
 
 from domain.ids import WORKFLOW_QUEUE, task_workflow_id
-from drystone.bench.crowd import crowd
+from drystone.bench.crowd import add_crowd
 from drystone.bench.embedded import embedded
 from drystone.bench.history import billable_actions
 from drystone.bench.measure import cpu_seconds, middle, spread
@@ -231,7 +231,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="drystone-bench-") as name:
         folder = Path(name)
         options = ["--cpu=64", "--memory=64Gi", "--machine=m1"]
-        with embedded(folder, options) as state, crowd(folder, state, index_machines):
+        with embedded(folder, options) as state:
+            add_crowd(folder, index_machines)
             return asyncio.run(measure(state, tasks, concurrency, rate, say))
 
 
