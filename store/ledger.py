@@ -3,7 +3,7 @@
 Each is idempotent: asked again after a crash, it finds its work done and answers as before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ from domain.resources import COLUMNS
 from domain.shape import shape_digest
 from domain.views import EventKind
 from store.brake import brake_held
-from store.classes import machine_classes
+from store.classes import machine_classes, remember_holder, surely_held
 from store.dialects import prepared_upsert
 from store.lines import ClaimLine, TaskLine
 from store.locking import Work
@@ -120,6 +120,28 @@ def _needs_brake(op: LedgerOperation) -> bool:
 # --- enqueue ----------------------------------------------------------------------------------
 
 
+def _never_fitting(work: Work, new: Mapping[str, Enqueue]) -> dict[str, SubmitRefusal]:
+    """The refusals of those that no machine could ever hold, by key."""
+    shapes = {key: shape_digest(op.spec) for key, op in new.items()}
+    held = surely_held(work.connection, set(shapes.values()))
+    if held.issuperset(shapes.values()):
+        return {}
+    refusals: dict[str, SubmitRefusal] = {}
+    classes = machine_classes(work.connection)
+    for key, op in new.items():
+        if shapes[key] in held:
+            continue
+        lost = never_fits(op.spec, classes)
+        if lost is None:
+            held.add(shapes[key])
+            remember_holder(shapes[key], op.spec, classes)
+            continue
+        miss = nearest_miss(op.spec, classes)
+        text = f"no machine could ever hold this task: {miss}"
+        refusals[key] = SubmitRefusal(code="never_fits", message=text, lost=lost)
+    return refusals
+
+
 def _insert_new(
     work: Work, operations: Sequence[LedgerOperation], partitions: int
 ) -> dict[str, SubmitRefusal]:
@@ -132,14 +154,7 @@ def _insert_new(
         return {}
     there = work.peek_tasks(asked)
     new = {key: op for key, op in sorted(asked.items()) if key not in there}
-    refusals: dict[str, SubmitRefusal] = {}
-    classes = machine_classes(work.connection) if new else ()
-    for key, op in new.items():
-        lost = never_fits(op.spec, classes)
-        if lost is not None:
-            miss = nearest_miss(op.spec, classes)
-            text = f"no machine could ever hold this task: {miss}"
-            refusals[key] = SubmitRefusal(code="never_fits", message=text, lost=lost)
+    refusals = _never_fitting(work, new)
     rows = [_new_row(op, partitions, work.now) for k, op in new.items() if k not in refusals]
     if not rows:
         return refusals
