@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Even, Near
+from domain.constraint import Even, Near, Spread
 from domain.reasons import Reason
 from placement.neighbours import Counts, Presence
 from placement.pairs import At, Mask
@@ -50,9 +50,10 @@ class KindTable:
     def of(self, index: "MachineIndex", over: str) -> Kind:
         """By its name, as constraints write it."""
         if over == "zone":
-            return Kind(index.zone, self._of_names(over, index.zones.keys()))
+            return Kind(index.zone, self._of_names(over, len(index.zones), index.zones.keys))
         if over == "rack":
-            return Kind(index.rack, self._of_names(over, index.rack_names()))
+            racks = index.domains(Spread.RACK)[1]
+            return Kind(index.rack, self._of_names(over, racks, index.rack_names))
         if over == "machine":
             named = np.ones(index.slots + 1, dtype=np.bool_)
             named[-1] = False
@@ -66,11 +67,11 @@ class KindTable:
             self._labels[over] = (index.marks.changes, kind)
         return kind
 
-    def _of_names(self, over: str, names: Collection[str]) -> Mask:
+    def _of_names(self, over: str, count: int, names: Callable[[], Collection[str]]) -> Mask:
         """Names are only ever added; without one, a machine is in no domain."""
         known = self._named.get(over)
-        if known is None or len(known) != len(names) + 1:
-            known = np.array([*map(bool, names), False], dtype=np.bool_)
+        if known is None or len(known) != count + 1:
+            known = np.array([*map(bool, names()), False], dtype=np.bool_)
             self._named[over] = known
         return known
 
@@ -108,6 +109,8 @@ class Domains:
         self._may_use = may_use
         self._counted: dict[Presence, dict[tuple[str, object], _Counted]] = {}
         self._usable: dict[object, Mask] = {}
+        self._there: dict[tuple[str, object], Mask] = {}
+        """The domains of the machines that are usable."""
 
     def forget(self) -> None:
         """Tasks were placed that nobody has told of; the machines are the same."""
@@ -201,9 +204,12 @@ class Domains:
         assert rules.service is not None
         only = self._usable_for(shape)
         kind, counts = self._counts(Presence(shape.team, rules.service), even.over, only=shape)
-        there = np.zeros(len(kind.named), dtype=np.bool_)
-        there[kind.codes[: self._index.slots][only]] = True
-        there &= kind.named
+        there = self._there.get((even.over, _own_rules(shape)))
+        if there is None:
+            there = np.zeros(len(kind.named), dtype=np.bool_)
+            there[kind.codes[: self._index.slots][only]] = True
+            there &= kind.named
+            self._there[even.over, _own_rules(shape)] = there
         fewest = 0
         if np.count_nonzero(there) >= max(even.min_domains, 1):
             fewest = int(counts[there].min())

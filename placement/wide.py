@@ -89,7 +89,7 @@ class Wide:
             pool = self._pool(int(self.batch.rule[self.batch.code[task]]), with_gpu)
             step = 1 if exact else max(size(pool) // SAMPLE, 1)
             if step > 1:
-                sample = slots_of(pool, 0, size(pool))[self.chance.randrange(step) :: step]
+                sample = _every(pool, self.chance.randrange(step), step)
                 if self._take(task, shape, sample, with_gpu=with_gpu):
                     return True
             if self._take(task, shape, pool, with_gpu=with_gpu):
@@ -145,6 +145,13 @@ class Wide:
                 found = slots_of(found, 0, size(found))[suits]
             self._pools[rule, with_gpu] = found
         return found
+
+
+def _every(pool: Pool, first: int, step: int) -> Slots:
+    """Its machines at so many places from each other."""
+    if isinstance(pool, slice):
+        return np.arange(pool.start + first, pool.stop, step)
+    return pool[first::step]
 
 
 def may_be_helped(shape: Shape) -> bool:

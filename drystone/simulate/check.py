@@ -7,10 +7,12 @@ per machine and per device, and matches every rule anew. Knows nothing of how pl
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 
+from drystone.simulate.check_rules import Begin, Neighbours, label_met, labels_of
 from drystone.simulate.records import (
     DEVICE_MILLI,
+    NO_RULES,
     Demand,
     MachineRow,
     Outcome,
@@ -20,6 +22,8 @@ from drystone.simulate.records import (
 
 VIOLATIONS_MAX = 1_000
 """More than that are counted and not described."""
+_ENDS, _BRIEF, _BEGINS = range(3)
+"""What comes first of what happens at one moment."""
 PLACED = (Outcome.RUNNING, Outcome.SUCCEEDED, Outcome.PREEMPTED)
 
 
@@ -74,14 +78,45 @@ def check(
         _check_rules(found, row.demand, books[line.machine_id].machine, line)
         # What ends at a moment makes room for what begins at it; a task of no length does both.
         brief = line.ended_ms == line.placed_ms
-        events.append((line.placed_ms, 1 if brief else 2, number, 1))
+        events.append((line.placed_ms, _BRIEF if brief else _BEGINS, number, 1))
         if line.ended_ms is not None:
-            events.append((line.ended_ms, 1 if brief else 0, number, -1))
-    for _, _, number, sign in sorted(events, key=lambda event: (*event[:3], -event[3])):
+            events.append((line.ended_ms, _BRIEF if brief else _ENDS, number, -1))
+    events.sort(key=lambda event: (*event[:3], -event[3]))
+    for _, _, number, sign in events:
         line = lines[number]
         _move(found, books[line.machine_id], task_of[line.task_id].demand, line, sign)
-    _check_left_out(found, list(books.values()), task_of, lines)
+    neighbours = Neighbours(machines, lambda demand, one: not _unasked(demand, one))
+    _check_neighbours(found, neighbours, task_of, lines, events)
+    _check_left_out(found, list(books.values()), task_of, lines, neighbours)
     return found
+
+
+def _check_neighbours(
+    found: Checked,
+    neighbours: Neighbours,
+    task_of: dict[str, TaskRow],
+    lines: Sequence[Placement],
+    events: Sequence[tuple[int, int, int, int]],
+) -> None:
+    """Rules between tasks, moment by moment: of one moment, tasks may have begun in any order."""
+    if not any(row.demand.rules != NO_RULES for row in task_of.values()):
+        return
+    for (_, kind), group in groupby(events, key=lambda event: event[:2]):
+        moves = [(_begin(lines[number], task_of), sign) for _, _, number, sign in group]
+        if kind == _BEGINS:
+            for what in neighbours.begin([one for one, _ in moves]):
+                found.wrong(what)
+            continue
+        for one, sign in moves:
+            if sign > 0:
+                for what in neighbours.begin([one]):
+                    found.wrong(what)
+            else:
+                neighbours.move(one, -1)
+
+
+def _begin(line: Placement, task_of: dict[str, TaskRow]) -> Begin:
+    return Begin(line.task_id, line.machine_id, task_of[line.task_id].demand)
 
 
 def _check_lines(found: Checked, task_of: dict[str, TaskRow], lines: Sequence[Placement]) -> None:
@@ -138,6 +173,17 @@ def _barred(demand: Demand, machine: MachineRow) -> str:
     """The rule of the task that the machine does not meet, in words; empty if there is none."""
     if machine.cordoned:
         return "is cordoned"
+    unasked = _unasked(demand, machine)
+    if unasked:
+        return unasked
+    for key, value in machine.taints:
+        if (key, value) not in demand.tolerations and (key, None) not in demand.tolerations:
+            return f"has taint {key} = {value!r}"
+    return ""
+
+
+def _unasked(demand: Demand, machine: MachineRow) -> str:
+    """What the task itself does not want of a machine."""
     if demand.clusters and machine.cluster not in demand.clusters:
         return f"is in cluster {machine.cluster!r}"
     if demand.zones and machine.zone not in demand.zones:
@@ -147,9 +193,10 @@ def _barred(demand: Demand, machine: MachineRow) -> str:
     for key, value in demand.labels:
         if machine.labels.get(key) != value:
             return f"has label {key} = {machine.labels.get(key)!r}"
-    for key, value in machine.taints:
-        if (key, value) not in demand.tolerations and (key, None) not in demand.tolerations:
-            return f"has taint {key} = {value!r}"
+    labels = labels_of(machine)
+    for term in demand.rules.labels:
+        if not label_met(term, labels):
+            return f"has label {term.key} = {labels.get(term.key)!r}"
     return ""
 
 
@@ -182,19 +229,27 @@ def _check_left_out(
     books: Sequence[_Books],
     task_of: dict[str, TaskRow],
     lines: Sequence[Placement],
+    neighbours: Neighbours,
 ) -> None:
     """In a run that never gives room back whatever fits at the end would have fitted all along; on
-    the clock it would have been placed at the last ending."""
+    the clock it would have been placed at the last ending. But what waits for the company of others
+    is passed over for good where room never comes back."""
     left: dict[int, tuple[Demand, str, Outcome]] = {}
     for line in lines:
         row = task_of.get(line.task_id)
-        if row is not None and line.outcome not in PLACED:
+        if row is not None and line.outcome not in PLACED and not _passed_over(row):
             left.setdefault(id(row.demand), (row.demand, line.task_id, line.outcome))
     for demand, name, outcome in left.values():
         for one in books:
-            if _has_room(one, demand):
+            if _has_room(one, demand) and not neighbours.broken(demand, one.machine):
                 found.wrong(f"{name}: is {outcome}, and yet {one.machine.id} has room for it")
                 break
+
+
+def _passed_over(row: TaskRow) -> bool:
+    rules = row.demand.rules
+    hoping = any(near.required for near in rules.near) or any(even.required for even in rules.even)
+    return row.submit_ms is None and hoping
 
 
 def _has_room(books: _Books, demand: Demand) -> bool:

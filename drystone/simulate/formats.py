@@ -1,5 +1,6 @@
 """The two file formats: lines to machines and tasks. Knows nothing of what becomes of them."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from domain.constraint import TaintEffect
+from domain.constraint import Constraints, TaintEffect
+from domain.misfit import told
 from domain.priority import Band
+from domain.unknown import unknown_fields
 from drystone.simulate.cells import Columns, Row, rows, unique
-from drystone.simulate.records import DEVICE_MILLI, Amounts, Demand, MachineRow, TaskRow
+from drystone.simulate.records import DEVICE_MILLI, NO_RULES, Amounts, Demand, MachineRow, TaskRow
 from drystone.simulate.rules import constraints_of
 
 RESERVED = ("reserved_cpu_milli", "reserved_memory_mib", "reserved_disk_mib", "reserved_net_mbps")
@@ -26,7 +29,7 @@ TASKS = Columns(
     known=(
         *("id", "team", "priority", "cpu_milli", "memory_mib", "gpu", "gpu_milli", "gpu_models"),
         *("disk_mib", "net_mbps", "clusters", "zones", "labels", "tolerations", "service"),
-        *("max_per_machine", "gang", "gang_size", *TIMES, "preemptible_after_s"),
+        *("max_per_machine", "rules", "gang", "gang_size", *TIMES, "preemptible_after_s"),
     ),
     required=("id",),
 )
@@ -42,6 +45,7 @@ OPENB_TASKS = Columns(
     ),
     required=("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
 )
+RULES = ("labels", "anti_affinity", "near", "apart", "limits", "even")
 DEVICES_MAX = 64
 """GPU devices of one machine: what the device columns of the index hold."""
 MAX_PER_MACHINE_MAX = 10_000
@@ -168,7 +172,29 @@ def _demand(row: Row) -> Demand:
         tolerations=tuple(_toleration(row, *pair) for pair in row.pairs("tolerations")),
         service=service,
         max_per_machine=most,
+        rules=_rules(row, service),
     )
+
+
+def _rules(row: Row, service: str) -> Constraints:
+    """A JSON object with those fields of a task's `constraints` that have no column."""
+    written = row.text("rules")
+    if not written:
+        return NO_RULES
+    try:
+        given = json.loads(written)
+    except ValueError as error:
+        row.fail(f"rules must be JSON: {error}")
+    if not isinstance(given, dict):
+        row.fail("rules must be a JSON object")
+    unknown = [name for name in given if name not in RULES]
+    unknown += [name for name in unknown_fields(Constraints, given) if "." in name]
+    if unknown:
+        row.fail(f"rules: unknown: {', '.join(unknown)}; known are {', '.join(RULES)}")
+    try:
+        return Constraints.model_validate({**given, "service": service or None})
+    except ValidationError as error:
+        return row.fail(f"rules: {told(error)}")
 
 
 def _toleration(row: Row, key: str, written: str) -> tuple[str, str | None]:

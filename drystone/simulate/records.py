@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from domain.constraint import Constraints
 from domain.priority import Band
 
 DEVICE_MILLI = 1_000
@@ -22,6 +23,7 @@ class Amounts(NamedTuple):
 
 
 NOTHING = Amounts()
+NO_RULES = Constraints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Demand:
     service: str = ""
     max_per_machine: int = 0
     """0 = no limit."""
+    rules: Constraints = NO_RULES
+    """The rest of what it may ask: conditions on labels, and rules between tasks."""
 
     @property
     def devices(self) -> int:

@@ -17,9 +17,14 @@ def constraints_of(demand: Demand, spread: Spread = Spread.NONE) -> Constraints:
     return Constraints(
         clusters=demand.clusters,
         zones=demand.zones,
-        labels=tuple(labels),
+        labels=(*labels, *demand.rules.labels),
         tolerations=tuple(Toleration(key=key, value=value) for key, value in demand.tolerations),
         service=demand.service or None,
         max_per_machine=demand.max_per_machine or None,
         spread=spread if demand.service else Spread.NONE,
+        anti_affinity=demand.rules.anti_affinity,
+        near=demand.rules.near,
+        apart=demand.rules.apart,
+        limits=demand.rules.limits,
+        even=demand.rules.even,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from drystone.simulate.accounts import Accounts
-from drystone.simulate.records import Demand, TaskRow
+from drystone.simulate.records import NO_RULES, Demand, TaskRow
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class _Line:
     tasks: deque[int] = field(default_factory=deque)
     refused_at: int | None = None
     """How many endings there had been when no machine had room for it; None = not known yet."""
+    refused_after: int = 0
+    """What `Waiting._news` was then."""
 
 
 class Waiting:
@@ -34,6 +36,10 @@ class Waiting:
         self._ended: list[int] = []
         """Machines on which a task has ended, in order, while anything waited."""
         self._waiting = 0
+        self._apart = any(row.demand.rules != NO_RULES for row in stream)
+        """Tasks may keep others off machines on which they do not run, or let them in there."""
+        self._news = 0
+        """Another number whenever a task has been placed or has ended."""
 
     def __len__(self) -> int:
         return self._waiting
@@ -47,6 +53,7 @@ class Waiting:
 
     def room_came_back(self, machine: int) -> None:
         """A task has ended there."""
+        self._news += 1
         if self._waiting:
             self._ended.append(machine)
 
@@ -68,11 +75,13 @@ class Waiting:
         """What became of those asked about; refused are those for whom no machine had room, `cut`
         says that there were more worth asking about."""
         gone = set(placed)
+        self._news += len(gone)
         full = {id(self._stream[task].demand) for task in refused}
         for demand in {id(self._stream[task].demand) for task in asked}:
             line = self._lines[demand]
             if demand in full or (line.refused_at is not None and not cut):
                 line.refused_at = len(self._ended)
+                line.refused_after = self._news
             self._take_out(line, gone)
 
     def dismiss(self, demand: Demand) -> list[int]:
@@ -93,6 +102,8 @@ class Waiting:
         """How many of the line may find room, at most."""
         if line.refused_at is None:
             return len(line.tasks)
+        if self._apart:
+            return len(line.tasks) if line.refused_after != self._news else 0
         chances = 0
         for machine in set(self._ended[line.refused_at :]):
             chances += self._accounts.room_for(machine, line.demand)
