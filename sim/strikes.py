@@ -10,6 +10,9 @@ from domain.ids import task_workflow_id
 from sim.faults import Strike
 from sim.world import World
 
+DRAINED_SHARE = 0.6
+DRAIN_S = 20.0
+
 T = TypeVar("T")
 
 
@@ -130,7 +133,13 @@ def _terminate_entity(world: World, _fault: Strike, rng: Random) -> None:
 
 
 def _cordon(world: World, fault: Strike, rng: Random) -> None:
+    """Often it is emptied as well, and half of those times within some seconds at most."""
     machine = rng.choice(world.keepers).machine.name
+    if fault.draw < DRAINED_SHARE:
+        deadline_s = DRAIN_S if fault.draw < DRAINED_SHARE / 2 else None
+        world.drain(machine, drained=True, deadline_s=deadline_s)
+        _later(world, fault, partial(world.drain, machine, drained=False))
+        return
     world.cordon(machine, cordoned=True)
     _later(world, fault, partial(world.cordon, machine, cordoned=False))
 

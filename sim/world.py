@@ -1,5 +1,6 @@
 """One world: scheduler, agents, keepers and trees on one clock, from one seed."""
 
+from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any, TextIO
@@ -13,6 +14,7 @@ from domain.protocol import (
     Cancel,
     ClusterEnvelope,
     CordonMachines,
+    DrainMachines,
     KeeperHello,
     TaskEnvelope,
 )
@@ -101,6 +103,8 @@ class World:
         """Tasks whose workflow was terminated."""
         self.reset: set[str] = set()
         self.cancelled: set[str] = set()
+        self.drained: set[str] = set()
+        """Machines that were, at some time."""
         self.faults = faults
 
     def begin(self) -> None:
@@ -137,6 +141,17 @@ class World:
         letter = ClusterEnvelope(message=wish)
         self.tell_cluster(machine.partition("m")[0], letter.model_dump(mode="json"))
 
+    def drain(self, machine: str, *, drained: bool, deadline_s: float | None = None) -> None:
+        """An operator's wish."""
+        self.trace.line("person", "drain" if drained else "undrain", machine)
+        deadline = None
+        if deadline_s is not None:
+            deadline = self.clock.instant + timedelta(seconds=deadline_s)
+        wish = DrainMachines(machines=(machine,), drained=drained, deadline=deadline, by="ops")
+        letter = ClusterEnvelope(message=wish)
+        self.tell_cluster(machine.partition("m")[0], letter.model_dump(mode="json"))
+        self.drained.add(machine)
+
     def tell_task(self, key: str, raw: Any) -> bool:
         """A signal to a TaskWorkflow; False is NOT_FOUND."""
         return self.temporal.signal(task_workflow_id(key), raw)
@@ -161,6 +176,8 @@ class World:
         for keeper in self.keepers:
             self.restart(keeper)
             self.cordon(keeper.machine.name, cordoned=False)
+            if keeper.machine.name in self.drained:
+                self.drain(keeper.machine.name, drained=False)
 
     def restart(self, shell: AgentShell | KeeperShell) -> None:
         """Begin a new life if it has none."""
