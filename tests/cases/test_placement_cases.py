@@ -221,7 +221,7 @@ def test_taint_filter(case: dict[str, Any]) -> None:
 def test_attribute_operator(case: dict[str, Any]) -> None:
     given = case["given"]
     operator = OPERATORS[given["operator"]]
-    values = () if given["wanted"] is None else (str(given["wanted"]),)
+    values: tuple[str, ...] = () if given["wanted"] is None else (str(given["wanted"]),)
     if operator is Operator.CONTAINS:
         values = tuple(part.strip() for part in values[0].split(","))
     labels = {} if given["node_value"] is None else {"attribute": str(given["node_value"])}
