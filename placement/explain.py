@@ -1,16 +1,18 @@
 """Why a shape fits nowhere: machines lost per reason, and the nearest miss in words."""
 
 import numpy as np
+import numpy.typing as npt
 
 from domain.constraint import LabelTerm, Operator
-from domain.reasons import Reason
+from domain.reasons import RESOURCE_REASON, Reason
 from domain.resources import COLUMNS
 from domain.verdict import Verdict
 from placement.demand import Shape
 from placement.domains import TOO_MANY
-from placement.feasible import PREDICATES, meets, not_tolerated
+from placement.feasible import MOVING, PREDICATES, feasible, meets, not_tolerated
 from placement.index import MachineIndex
 from placement.pairs import Mask
+from placement.room import Slots
 
 ASKED_FOR = frozenset(
     {
@@ -20,6 +22,11 @@ ASKED_FOR = frozenset(
 )
 """What the task's own rules take away is seldom why it waits: these are foremost only when nothing
 else is lost, that is, when no machine meets the rules at all; then the last rule is the nearest."""
+
+ROOM = frozenset({*RESOURCE_REASON.values(), Reason.NO_ROOM_EXTRA})
+"""What other tasks, or the machine's size, leave too little of."""
+GPU_SHARE = "thousandths of a gpu"
+Lacks = npt.NDArray[np.int64]
 
 _COLUMN_OF = {
     Reason.NO_ROOM_CPU: 0,
@@ -50,12 +57,52 @@ def explain(index: MachineIndex, shape: Shape) -> Verdict:
     places = list(lost)
     ordered = sorted(lost.items(), key=lambda item: (-item[1], -places.index(item[0])))
     foremost = next((r for r, _ in ordered if r not in ASKED_FOR), places[-1])
-    return Verdict(
-        reason=foremost,
-        machines=len(index),
-        lost=dict(ordered),
-        detail=_detail(index, shape, foremost, removed[foremost]),
-    )
+    detail = _detail(index, shape, foremost, removed[foremost])
+    if foremost in ROOM:
+        detail = "; ".join([detail, *_nearest(index, shape, removed)])
+    return Verdict(reason=foremost, machines=len(index), lost=dict(ordered), detail=detail)
+
+
+def _nearest(index: MachineIndex, shape: Shape, removed: dict[Reason, Mask]) -> list[str]:
+    """The machine that only lacks room and lacks least, of what it lacks most in parts of the ask:
+    `nearest: c1/m7 lacks 500 cpu_milli`. Of equal ones the first by name; none where every machine
+    is kept off by something else as well."""
+    cramped = np.any([mask for reason, mask in removed.items() if reason in ROOM], axis=0)
+    slots = np.flatnonzero(cramped)
+    slots = slots[feasible(index, shape, slots, [p for p in MOVING if p.reason not in ROOM])]
+    if not len(slots):
+        return []
+    lacks = _lacking(index, shape, slots)
+    asked = _asked(shape)
+    parts = np.stack([lacks[name] / asked[name] for name in lacks])
+    worst = parts.max(axis=0)
+    best = slots[worst == worst.min()]
+    slot = min(best.tolist(), key=index.machine)
+    at = int(np.flatnonzero(slots == slot)[0])
+    words = [f"{int(lacks[name][at])} {name}" for name in lacks if lacks[name][at] > 0]
+    return [f"nearest: {'/'.join(index.machine(slot))} lacks {' and '.join(words)}"]
+
+
+def _asked(shape: Shape) -> dict[str, int]:
+    asked = dict(zip(COLUMNS, shape.resources.vector(), strict=True)) | shape.resources.extra
+    if shape.gpu_milli:
+        asked[GPU_SHARE] = shape.gpu_milli
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def _lacking(index: MachineIndex, shape: Shape, slots: Slots) -> dict[str, Lacks]:
+    """By what is asked for, how much of it each of these machines has too little."""
+    lacks: dict[str, Lacks] = {}
+    for name, amount in _asked(shape).items():
+        if name == GPU_SHARE:
+            there = index.room.devices.most[: index.slots][slots].astype(np.int64)
+        else:
+            column = COLUMNS.index(name) if name in COLUMNS else index.extra_column(name)
+            there = np.zeros(len(slots), dtype=np.int64)
+            if column is not None:
+                there = np.maximum(index.free[column, slots], 0).astype(np.int64)
+        lacks[name] = np.maximum(amount - there, 0)
+    return lacks
 
 
 def _removed(index: MachineIndex, shape: Shape) -> dict[Reason, Mask]:

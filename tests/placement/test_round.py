@@ -309,3 +309,35 @@ def test_a_backlog_of_one_full_shape_is_scanned_once_and_explained_once() -> Non
     assert len({id(verdict) for verdict in result.verdicts.values()}) == 1
     assert len(result.verdicts) == 500
     assert np.array_equal(index.free, before)
+
+
+def test_the_nearest_miss_names_the_machine_that_lacks_least() -> None:
+    result = check_round("""
+        machine m1  cpu=2 memory=64Gi
+        machine m2  cpu=7 memory=7Gi
+        machine m3  cpu=8 memory=6Gi
+        machine m4  cpu=16 memory=7Gi taint:old=yes
+        pending t1  cpu=8 memory=8Gi
+        expect  t1  waits tainted=1 no_room_cpu=2 no_room_memory=1 "largest free cpu_milli 7000"
+    """)
+    detail = result.verdicts["red/t1"].detail
+    assert detail.endswith("; nearest: c1/m2 lacks 1000 cpu_milli and 1024 memory_mib")
+
+
+def test_five_causes_at_once_are_told_with_counts_and_the_nearest_fix_l101() -> None:
+    result = check_round("""
+        machine m1  cpu=2 zone=a
+        machine m2  cpu=3 zone=a
+        machine m3  cpu=8 zone=b
+        machine m4  cpu=8 zone=a cordoned
+        machine m5  cpu=8 zone=a silent
+        machine m6  cpu=8 zone=a taint:old=yes
+        pending t1  cpu=4 memory=1Gi zone=a
+        expect  t1  waits no_room_cpu=2 other_zone=1 cordoned=1 unreachable=1 tainted=1
+    """)
+    verdict = result.verdicts["red/t1"]
+    assert verdict.top()[0] == (Reason.NO_ROOM_CPU, 2)
+    assert len(verdict.top()) == 3
+    assert (
+        verdict.detail == "largest free cpu_milli 3000 < 4000; nearest: c1/m2 lacks 1000 cpu_milli"
+    )
