@@ -126,7 +126,7 @@ class _Work:
             return everybody
         mix = self._mix if with_gpu else None
         dealer = Dealer(self._index, self._batch, self.spreads, self._chance, mix=mix)
-        least = max(self._hand, GPU_HAND) if mix is not None and len(mix.cpu) else self._hand
+        least = max(self._hand, GPU_HAND) if mix is not None and len(mix.typical) else self._hand
         for hand in (least, max(least, LARGE_HAND)):
             for family in dealer.families(tasks, in_turn=hand == least):
                 for mine, hands in dealer.rounds(family, hand):

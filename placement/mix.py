@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.demand import Batch, Rule
-from placement.devices import DEVICES_MAX, WHOLE_MILLI
+from placement.devices import WHOLE_MILLI
 from placement.feasible import SETTLED, feasible
-from placement.room import CPU, GPU, MEMORY, Column
+from placement.room import CPU, GPU, MEMORY
 from placement.rules import RuleTable
+from placement.worth import Typical, Worth
 
 if TYPE_CHECKING:
     from placement.index import MachineIndex
 
-Parts = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 TYPICAL_PERCENT = 95
@@ -48,33 +48,17 @@ class Ask(NamedTuple):
     rule: Rule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """Typical tasks, and how often each comes: columns with an entry per typical task.
+    """Typical tasks, how often each comes, and what idle GPU time is worth to them."""
 
-    Idle thousandths x of one device serve every task that asks for a share of at most x; f devices
-    that nobody uses serve every task that asks for at most f whole ones. So the demand is kept as
-    sums up to a size, and what idle GPU time is worth is a look into them.
-    """
-
-    cpu: Column
-    memory: Column
+    typical: Typical
     rules: tuple[Rule, ...]
     """Each once."""
     rule: npt.NDArray[np.intp]
     """Each typical task's place in `rules`."""
-    up_to: Parts
-    """(sizes, typical tasks): how often each comes, where it asks for no more than the size: first
-    the sizes of shares, then those of whole devices, each from nothing up. The tasks
-    together come to 1, or a little less."""
-    shares: int
-    """How many of the sizes are those of shares."""
-    by_share: npt.NDArray[np.intp]
-    """By idle thousandths of a device, the row of `up_to`."""
-    by_devices: npt.NDArray[np.intp]
-    """By the number of devices that nobody uses, the row of `up_to`, from the first after those of
-    shares."""
-    _suiting: "_Suiting" = field(compare=False)
+    _known: dict[RuleTable, tuple[int, Worth]] = field(default_factory=dict)
+    """By the index, as its table of rules has it, and the version of that."""
 
     @classmethod
     def of(cls, counts: Mapping[Ask, int]) -> "Mix":
@@ -84,67 +68,40 @@ class Mix:
         order = np.argsort(-number, kind="stable")
         before = np.cumsum(number[order]) - number[order]
         common = order[before * 100 <= TYPICAL_PERCENT * number.sum()][:TYPICAL_MAX]
-        typical = [asks[at] for at in common.tolist()]
+        some = [asks[at] for at in common.tolist()]
         # In whole steps, so that sums of them are exact and their order decides nothing.
         steps = number[common] * WEIGHT_STEPS // max(int(number[common].sum()), 1)
-        weight = steps.astype(np.float32) * np.float32(1 / WEIGHT_STEPS)
-        share = np.array([ask.gpu_milli for ask in typical], dtype=np.int32)
-        whole = np.array([ask.gpu for ask in typical], dtype=np.int32)
-        sizes_of_shares = np.append(0, np.unique(share[share > 0]))
-        sizes_of_devices = np.append(0, np.unique(whole[whole > 0]))
         rules: dict[Rule, int] = {}
-        rule = [rules.setdefault(ask.rule, len(rules)) for ask in typical]
+        rule = [rules.setdefault(ask.rule, len(rules)) for ask in some]
+        columns = np.array([ask[:4] for ask in some], dtype=np.int32).reshape(-1, 4).T
+        cpu, memory, whole, share = columns
+        weight = steps.astype(np.float32) * np.float32(1 / WEIGHT_STEPS)
         return cls(
-            cpu=np.array([ask.cpu_milli for ask in typical], dtype=np.int32),
-            memory=np.array([ask.memory_mib for ask in typical], dtype=np.int32),
+            typical=Typical(cpu, memory, share, whole, weight),
             rules=tuple(rules),
             rule=np.array(rule, dtype=np.intp),
-            up_to=np.vstack(
-                [
-                    weight * (share > 0) * (share <= sizes_of_shares[:, np.newaxis]),
-                    weight * (whole > 0) * (whole <= sizes_of_devices[:, np.newaxis]),
-                ]
-            ),
-            shares=len(sizes_of_shares),
-            by_share=_row(sizes_of_shares, WHOLE_MILLI),
-            by_devices=_row(sizes_of_devices, DEVICES_MAX),
-            _suiting=_Suiting(),
         )
 
-    def suits(self, index: "MachineIndex", slots: npt.NDArray[np.intp]) -> Mask | None:
-        """bool of shape (typical tasks, *slots.shape): whether the machine meets the rules of the
-        task; None where every machine of the index meets those of all."""
-        table = self._suiting.table(index, self.rules)
-        if table is None:
-            return None
-        return np.asarray(table.take(slots, axis=1)[self.rule])
-
-
-def _row(sizes: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.intp]:
-    """By amount from nothing to the most, the place of the last size that is not larger."""
-    return np.searchsorted(sizes, np.arange(most + 1), side="right") - 1
-
-
-class _Suiting:
-    """Which machines meet which rules of a mix: worked out again when any machine is not what it
-    was. Apart from the index's own table of rules, where there is no room for so many."""
-
-    def __init__(self) -> None:
-        self._known: dict[RuleTable, tuple[int, Mask | None]] = {}
-
-    def table(self, index: "MachineIndex", rules: tuple[Rule, ...]) -> Mask | None:
-        """bool of shape (rules, slots); None where every machine meets them all."""
-        version, table = self._known.get(index.rules, (None, None))
-        if version != index.rules.version:
-            everywhere = index.everywhere
-            table = np.array([feasible(index, rule.shape, everywhere, SETTLED) for rule in rules])
-            # Machines that have left are asked about by nobody.
-            if table[:, index.present[everywhere]].all():
-                table = None
+    def worth(self, index: "MachineIndex") -> Worth:
+        """Of the idle GPU time of an index's machines; worked out again when any of them is not
+        what it was. Apart from the index's own table of rules, where not so many have room."""
+        version, worth = self._known.get(index.rules, (None, None))
+        if worth is None or version != index.rules.version:
+            worth = Worth.of(self.typical, self._suits(index))
             if index.rules not in self._known and len(self._known) == INDEXES_MAX:
                 del self._known[next(iter(self._known))]
-            self._known[index.rules] = (index.rules.version, table)
-        return table
+            self._known[index.rules] = (index.rules.version, worth)
+        return worth
+
+    def _suits(self, index: "MachineIndex") -> Mask | None:
+        """bool of shape (typical tasks, slots): whether the machine meets the rules of the task;
+        None where every machine meets all."""
+        everywhere = index.everywhere
+        table = np.array([feasible(index, rule.shape, everywhere, SETTLED) for rule in self.rules])
+        # Machines that have left are asked about by nobody.
+        if table[:, index.present[everywhere]].all():
+            return None
+        return np.asarray(table[self.rule])
 
 
 class Demand:

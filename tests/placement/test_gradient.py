@@ -12,10 +12,11 @@ from domain.resources import Resources
 from placement.assign import UNPLACED, assign
 from placement.demand import NO_RULE, Batch, Shape, shape_for
 from placement.devices import WHOLE_MILLI
-from placement.gradient import NEXT_TASKS, keeping
+from placement.gradient import keeping
 from placement.hands import barred, one_pool
 from placement.index import MachineIndex
 from placement.mix import Demand
+from placement.worth import CELLS_MAX, NEXT_TASKS, Worth
 from tests.support.scenario import read
 
 Devices = Sequence[int]
@@ -127,9 +128,11 @@ def test_tasks_one_by_one_are_remembered_as_if_they_had_come_together() -> None:
     whole = Demand()
     whole.learn(together, np.ones(400, dtype=np.bool_))
     one, other = piecemeal.mix(nothing), whole.mix(nothing)
-    assert sorted(zip(one.cpu.tolist(), one.up_to[-1].tolist(), strict=True)) == sorted(
-        zip(other.cpu.tolist(), other.up_to[-1].tolist(), strict=True)
-    )
+    found = [
+        sorted(zip(mix.typical.cpu.tolist(), mix.typical.weight.tolist(), strict=True))
+        for mix in (one, other)
+    ]
+    assert found[0] == found[1]
 
 
 def test_who_waits_counts_only_while_it_is_in_the_batch() -> None:
@@ -138,11 +141,11 @@ def test_who_waits_counts_only_while_it_is_in_the_batch() -> None:
         shape_for(Resources(cpu_milli=2, gpu=2)),
     )
     batch, demand = Batch.of([placed, waits]), Demand()
-    assert demand.mix(batch).cpu.tolist() == [1, 2]
+    assert demand.mix(batch).typical.cpu.tolist() == [1, 2]
     for _ in range(50):
         demand.learn(batch, np.array([False, False]))
     demand.learn(batch, np.array([True, False]))
-    assert demand.mix(Batch.of([placed])).cpu.tolist() == [1]
+    assert demand.mix(Batch.of([placed])).typical.cpu.tolist() == [1]
 
 
 def test_what_is_remembered_is_bounded_and_yields_to_what_comes_now() -> None:
@@ -160,9 +163,9 @@ def test_what_is_remembered_is_bounded_and_yields_to_what_comes_now() -> None:
     for _ in range(4):
         demand.learn(Batch.of([commonest] * 15_000), few)
     mix = demand.mix(Batch.of([]))
-    assert 0 < len(mix.cpu) <= 128
-    assert mix.cpu[0] == 7
-    assert not (mix.cpu == 1).any()
+    assert 0 < len(mix.typical.cpu) <= 128
+    assert mix.typical.cpu[0] == 7
+    assert not (mix.typical.cpu == 1).any()
 
 
 def test_a_mix_knows_the_rules_on_several_fleets_and_when_machines_change() -> None:
@@ -174,12 +177,23 @@ def test_a_mix_knows_the_rules_on_several_fleets_and_when_machines_change() -> N
     )
     rules = Constraints(labels=(LabelTerm(key="kind", operator=Operator.IN, values=("a",)),))
     mix = Demand().mix(Batch.of([shape_for(Resources(cpu_milli=1, gpu=1), rules)]))
-    at = np.zeros(1, dtype=np.intp)
+    third = MachineIndex(read("machine m1").fleet.machines)
+
+    def is_worth_something(index: MachineIndex) -> bool:
+        slots, much = np.zeros(1, dtype=np.intp), np.full(1, 10**6, dtype=np.int32)
+        worth = mix.worth(index)
+        return bool(worth.of_unused(worth.at(slots, much, much), np.ones(1, dtype=np.int32))[0])
+
     for _ in range(2):
-        assert mix.suits(one, at) is None
-        assert mix.suits(other, at) is not None
-        third = mix.suits(MachineIndex(read("machine m1").fleet.machines), at)
-        assert third is not None
-        assert not third.any()
+        found = [is_worth_something(index) for index in (one, other, third)]
+        assert found == [True, False, False]
     other.upsert(replace(row, labels={"kind": "a"}) for row in read("machine m1").fleet.machines)
-    assert mix.suits(other, at) is None
+    assert is_worth_something(other)
+
+
+def test_a_table_that_would_be_too_large_leaves_out_the_less_common() -> None:
+    many = [shape_for(Resources(cpu_milli=n, memory_mib=n), gpu_milli=n) for n in range(1, 200)]
+    suits = np.eye(128, dtype=np.bool_)
+    worth = Worth.of(Demand().mix(Batch.of([*many, many[0]])).typical, suits)
+    assert len(worth.cells) <= CELLS_MAX
+    assert worth.cpu[0] == 1
