@@ -70,7 +70,7 @@ def _told(view: MachineView | ClusterView, drained: bool) -> str:
     if isinstance(view, MachineView):
         return f"{view.cluster}/{view.name}: {state_of(view)}"
     what = "is being emptied" if drained else "takes new tasks again"
-    return f"cluster {view.name} {what}: see `drystone machines --cluster {view.name}`"
+    return f"cluster {view.name} {what}: see `drystone machines list --cluster {view.name}`"
 
 
 def add_drains(app: typer.Typer) -> None:
