@@ -105,6 +105,21 @@ def variables(written: list[str] | None, own: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def places(
+    zones: list[str] | None,
+    clusters: list[str] | None,
+    written_labels: list[str] | None,
+    tolerated: list[str] | None,
+) -> dict[str, Any]:
+    """Where it may run."""
+    return {
+        "zones": zones,
+        "clusters": clusters,
+        "labels": labels(written_labels),
+        "tolerations": tolerations(tolerated),
+    }
+
+
 def labels(written: list[str] | None) -> list[dict[str, Any]]:
     """`KEY=VALUE` words as conditions; a bare KEY must only be there."""
     terms: list[dict[str, Any]] = []

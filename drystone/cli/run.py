@@ -77,12 +77,7 @@ def run(
         team=team,
         environment=asked.variables(env, dict(os.environ)),
         resources={"cpu": cpu, "memory": memory, "gpu": gpu, "disk": disk},
-        constraints={
-            "zones": zone,
-            "clusters": cluster,
-            "labels": asked.labels(label),
-            "tolerations": asked.tolerations(tolerate),
-        },
+        constraints=asked.places(zone, cluster, label, tolerate),
         fields={
             "id": task_id,
             "priority": priority,

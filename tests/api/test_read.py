@@ -81,7 +81,10 @@ async def test_cancelling_twice_and_cancelling_what_has_ended_do_no_harm(desk: D
     assert missing.status_code == 404
 
 
-async def test_cancelling_a_task_whose_workflow_is_gone_closes_its_row(desk: Desk) -> None:
+async def test_cancelling_a_task_whose_workflow_is_gone_closes_its_row(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.losses.GONE_GRACE_S", 1)
     name = fresh()
     far = {"cpu": "64", "memory": "64Gi"}
     blocker, team = fresh(), "default"

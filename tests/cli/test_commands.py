@@ -11,6 +11,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
+from drystone.client import Client
 from drystone.stack.folder import read_state
 from tests.cli.conftest import COMMAND_S_MAX, DRYSTONE, OUTPUT_BYTES_MAX, Up, call
 from tests.support.fleet import wait_until
@@ -151,8 +152,10 @@ def test_submit_tells_queued_never_feasible_and_failed_apart(up: Up) -> None:
 
 
 def machine_of(up: Up) -> str:
-    found = json.loads(up.call("machines", "list", "--json").stdout)[0]
-    return f"{found['cluster']}/{found['name']}"
+    """Asked without a process of its own: a few tests need it only to know a name."""
+    with Client(up.environment["DRYSTONE_API_URL"]) as client:
+        (found,) = client.machines().items
+    return f"{found.cluster}/{found.name}"
 
 
 def test_submit_says_75_when_a_task_ended_without_running(up: Up) -> None:
@@ -252,6 +255,8 @@ def test_what_is_not_known_is_67(up: Up) -> None:
 def test_places_are_listed(up: Up) -> None:
     assert "local" in up.call("clusters").stdout
     assert machine_of(up) in up.call("machines").stdout
+    (listed,) = json.loads(up.call("machines", "list", "--json").stdout)
+    assert f"{listed['cluster']}/{listed['name']}" == machine_of(up)
     assert json.loads(up.call("clusters", "get", "local", "--json").stdout)["state"] == "reachable"
     assert up.call("brake").stdout.startswith("not held\n")
     assert "machines" in up.call("top", "--once").stdout
