@@ -23,6 +23,7 @@ from domain.faces import (
     OutputPiece,
     gap_line,
 )
+from domain.headroom import Headroom
 from domain.views import BrakeView, ClusterView, MachineView, TaskPage, TaskView
 from drystone.questions import (
     BUSY_S_MAX,
@@ -37,6 +38,7 @@ from drystone.questions import (
     cordon,
     cut_off,
     error_of,
+    fleet_headroom,
     is_framed,
     logs_query,
     loss,
@@ -198,6 +200,10 @@ class Client:
     def machines(self, *, cluster: str | None = None, cursor: str | None = None) -> MachinePage:
         """One page of machines."""
         return self._ask(machine_list(cluster, cursor))
+
+    def headroom(self) -> Headroom:
+        """What is free on all machines, and how much of it is of use."""
+        return self._ask(fleet_headroom())
 
     def cordon(self, cluster: str, machine: str, *, cordoned: bool = True) -> MachineView:
         """Stop or allow new placements on a machine."""

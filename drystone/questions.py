@@ -23,6 +23,7 @@ from domain.errors import (
     UnavailableError,
 )
 from domain.faces import MachinePage, OutputPiece, Problem
+from domain.headroom import Headroom
 from domain.ids import task_id_of_key
 from domain.task import SubmitTask, TaskSpec
 from domain.views import ClusterView, MachineView, TaskPage, TaskView
@@ -115,6 +116,11 @@ def task_list(**filters: str | int | None) -> Question[TaskPage]:
 
 def part_of(team: str, task_id: str, part: str, answer: type[Answer]) -> Question[Answer]:
     return Question("GET", task_path(team, task_id, part), answer)
+
+
+def fleet_headroom() -> Question[Headroom]:
+    """What is free, and what it is good for."""
+    return Question("GET", "/v1/headroom", Headroom)
 
 
 def machine_list(cluster: str | None, cursor: str | None) -> Question[MachinePage]:

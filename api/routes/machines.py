@@ -9,10 +9,12 @@ from api.routes.tasks import CURSOR_CHARS_MAX, PAGE_ROWS, PAGE_ROWS_MAX
 from api.schema import refusals
 from domain.errors import NotFoundError
 from domain.faces import MachinePage
+from domain.headroom import Headroom
 from domain.ids import Name
 from domain.protocol import CordonMachines
 from domain.views import MachineView
 from store import overview
+from store.headroom import headroom
 
 SHOWN_S_MAX = 2.0
 """How long an answer waits for its own effect to be seen."""
@@ -37,6 +39,13 @@ async def list_machines(
         items=found, cursor=f"{found[-1].cluster}/{found[-1].name}" if more else None
     )
     return Response(page.model_dump_json(), media_type="application/json")
+
+
+@router.get("/v1/headroom", response_model=Headroom, responses=refusals(503))
+async def get_headroom(parts: PartsOf) -> Response:
+    """What is free on all machines, and how much of it is of use to what waits."""
+    found = await parts.ledger.read(headroom)
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 @router.get(

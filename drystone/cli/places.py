@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from domain.resources import Resources
+from domain.resources import COLUMNS, Resources
 from domain.views import ClusterView, MachineView
 from drystone.cli.exits import Exit
 from drystone.cli.output import (
@@ -70,6 +70,34 @@ def list_machines(
         for m in found
     ]
     print_table(["MACHINE", "STATE", "CPU", "MEMORY GiB", "GPU", "ZONE"], rows, "no machines yet")
+
+
+@machines.command()
+def headroom(url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """What is free, how much of it is stranded, and how many more of what waits would fit."""
+    with asking(url) as client:
+        found = client.headroom()
+    if as_json:
+        print_json(found)
+        return
+    resources = [
+        (name, one.capacity, one.used, one.closed, one.free, one.largest, one.stranded)
+        for name, one in found.resources.items()
+        if one.capacity
+    ]
+    columns = ["RESOURCE", "CAPACITY", "USED", "CLOSED", "FREE", "LARGEST", "STRANDED"]
+    print_table(columns, resources, "no machines yet")
+    shapes = [
+        (_amounts(one.resources), one.waiting, one.machines, one.more, _amounts(one.fragmented))
+        for one in found.shapes
+    ]
+    columns = ["SHAPE", "WAITING", "MACHINES", "MORE FIT", "FRAGMENTED"]
+    print_table(columns, shapes, "nothing waits or runs")
+
+
+def _amounts(resources: Resources) -> str:
+    named = zip(COLUMNS, resources.vector(), strict=True)
+    return " ".join(f"{name}={amount}" for name, amount in named if amount)
 
 
 def cordon(machine: Machine, url: UrlOption = None, as_json: JsonOption = False) -> None:
