@@ -25,7 +25,7 @@ from placement.index import MachineIndex
 from placement.mix import Mix
 from placement.policy import DEFAULT_POLICY, Policy
 from placement.room import GPU, Column, Slots
-from placement.scarce import Scarce
+from placement.scarce import MANY_MACHINES, Scarce
 from placement.spreads import OVER, SpreadCounts
 from placement.wide import Wide
 
@@ -36,6 +36,11 @@ GPU_HAND = 400
 """The same among machines with GPUs."""
 LARGE_HAND = 2_000
 """The same for those that found nothing among the first."""
+LEFT_HAND = 1_000
+"""The same where few machines have enough for the least of them: the part that so many are of all
+is dealt of those."""
+_ROUND_COST = 8
+"""A round takes about as long as to look everywhere for so many shapes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +64,14 @@ def assign(
     seed: int = 0,
     *,
     hand: int = HAND,
+    many: int = MANY_MACHINES,
 ) -> Assigned:
     """Place what fits and take its room. Equal inputs and seed give equal results.
 
     A shape that has failed is not looked at again until some machine has more room than it had.
+    From `many` machines on, those that have too little for all who are left are not dealt again.
     """
-    work = _Work(index, batch, policy, random.Random(seed), hand)
+    work = _Work(index, batch, policy, random.Random(seed), hand=hand, many=many)
     for band in _bands(batch):
         work.serve(band)
     work.spreads.remember()
@@ -84,7 +91,14 @@ class _Work:
     """What one batch has got so far."""
 
     def __init__(
-        self, index: MachineIndex, batch: Batch, policy: Policy, chance: random.Random, hand: int
+        self,
+        index: MachineIndex,
+        batch: Batch,
+        policy: Policy,
+        chance: random.Random,
+        *,
+        hand: int,
+        many: int,
     ) -> None:
         self.slot = np.full(len(batch), UNPLACED, dtype=np.int32)
         self.devices = np.zeros(len(batch), dtype=np.uint64)
@@ -94,6 +108,7 @@ class _Work:
         self._policy = policy
         self._chance = chance
         self._hand = hand
+        self._many = many
         self.spreads = SpreadCounts(index, batch)
         self._wide = Wide(
             *(index, batch, policy, self.spreads, chance),
@@ -127,14 +142,41 @@ class _Work:
         mix = self._mix if with_gpu else None
         dealer = Dealer(self._index, self._batch, self.spreads, self._chance, mix=mix)
         least = max(self._hand, GPU_HAND) if mix is not None and len(mix.typical) else self._hand
-        for hand in (least, max(least, LARGE_HAND)):
-            for family in dealer.families(tasks, in_turn=hand == least):
-                for mine, hands in dealer.rounds(family, hand):
-                    self._round(mine, hands, family.over)
-            tasks = tasks[self.slot[tasks] == UNPLACED]
-        self._look_everywhere(dealer, tasks)
+        tasks = self._deal(dealer, tasks, least, in_turn=True)
+        if len(tasks):
+            scarce = self._scarce(tasks, with_gpu=with_gpu)
+            dealer = Dealer(
+                *(self._index, self._batch, self.spreads, self._chance), mix=mix, scarce=scarce
+            )
+            if scarce.part_left == 1:
+                tasks = self._deal(dealer, tasks, max(least, LARGE_HAND), in_turn=False)
+            else:
+                large = max(least, int(LEFT_HAND * scarce.part_left))
+                if scarce.rounds(len(tasks), large) * _ROUND_COST <= scarce.shapes:
+                    tasks = self._deal(dealer, tasks, large, in_turn=False)
+            self._look_everywhere(dealer, self._scarce(tasks, with_gpu=with_gpu), tasks)
         left: Tasks = everybody[self.slot[everybody] == UNPLACED]
         return left
+
+    def _deal(self, dealer: Dealer, tasks: Tasks, hand: int, *, in_turn: bool) -> Tasks:
+        """Rounds for all of them; who found nothing."""
+        for family in dealer.families(tasks, in_turn=in_turn):
+            for mine, hands in dealer.rounds(family, hand):
+                self._round(mine, hands, family.over)
+        left: Tasks = tasks[self.slot[tasks] == UNPLACED]
+        return left
+
+    def _with_room(self, dealer: Dealer, scarce: Scarce, tasks: Tasks) -> Tasks:
+        """The tasks for which some machine has enough; the others are given up."""
+        codes = self._batch.code[tasks]
+        scarce.give_up_without_room(
+            {code: dealer.source(code) for code in np.unique(codes).tolist()}
+        )
+        return tasks[~scarce.hopeless[codes]]
+
+    def _scarce(self, tasks: Tasks, *, with_gpu: bool) -> Scarce:
+        codes = self._batch.code[tasks]
+        return Scarce(self._index, self._batch, codes, with_gpu=with_gpu, many=self._many)
 
     def _known_full(self, tasks: Tasks, *, with_gpu: bool) -> npt.NDArray[np.bool_]:
         full, shapes = self._index.full[with_gpu], self._batch.shapes
@@ -154,12 +196,12 @@ class _Work:
         device = None if hands.device is None else hands.device[row[column], column]
         self._commit(tasks[column], hands.slot(row[column], column), device)
 
-    def _look_everywhere(self, dealer: Dealer, tasks: Tasks) -> None:
+    def _look_everywhere(self, dealer: Dealer, scarce: Scarce, tasks: Tasks) -> None:
         """Shape by shape over all machines: each sweep gives the best machines one task each."""
+        tasks = self._with_room(dealer, scarce, tasks)
         codes = self._batch.code[tasks]
-        scarce = Scarce(self._index, self._batch, codes, with_gpu=dealer.mix is not None)
         for code in dict.fromkeys(codes.tolist()):
-            if scarce.hopeless(code):
+            if scarce.hopeless[code]:
                 continue
             source = dealer.source(code)
             pool = scarce.narrowed(source.pool)

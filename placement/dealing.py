@@ -17,9 +17,10 @@ from placement.feasible import SETTLED, feasible
 from placement.hands import Hands, many_pools, one_pool
 from placement.index import MachineIndex
 from placement.mix import Mix
-from placement.pools import ANYWHERE, NOWHERE, Pool, size, slots_of
+from placement.pools import ANYWHERE, NOWHERE, Pool, Source, size, slots_of
 from placement.room import Column
 from placement.rules import RULES_MAX
+from placement.scarce import Scarce
 from placement.spreads import OVER, SpreadCounts
 
 Tasks = npt.NDArray[np.intp]
@@ -28,16 +29,6 @@ Tasks = npt.NDArray[np.intp]
 _BY_ZONE = OVER.index(Spread.ZONE)
 _RARE = 4
 """A rule that suits less than one machine of so many is dealt from those that it suits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the tasks of a rule are dealt from."""
-
-    pool: Pool
-    zone: int
-    shift: int | None
-    """Of the rule's bit; None where every machine of the pool suits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,9 @@ class Dealer:
         chance: random.Random,
         *,
         mix: Mix | None,
+        scarce: Scarce | None = None,
     ) -> None:
+        """`scarce`: only machines that have enough for the least of its shapes, if they are few."""
         self._index = index
         self._batch = batch
         self._chance = chance
@@ -83,6 +76,7 @@ class Dealer:
         self._sources: dict[int, Source] = {}
         self._bits: dict[Rule, int] = {}
         self._spreads = spreads
+        self._scarce = scarce if scarce is not None and scarce.part_left < 1 else None
 
     def families(self, tasks: Tasks, *, in_turn: bool) -> Iterator[Family]:
         """Every one of these tasks (ascending) in one family. `in_turn`: tasks of a service that
@@ -156,6 +150,8 @@ class Dealer:
             zone = index.zones.get(rule.zones[0], NOWHERE)
             rule = Rule(rule.clusters, (), rule.labels, rule.tolerations, rule.cooling)
         pool = index.pools.of(index, zone, with_gpu=self._with_gpu)
+        if self._scarce is not None:
+            pool = self._scarce.narrowed(pool)
         if rule not in self._bits and len(self._bits) == RULES_MAX:
             suits = slots_of(pool, 0, size(pool))
             return Source(suits[feasible(index, rule.shape, suits, SETTLED)], zone, None)

@@ -3,6 +3,7 @@
 A pool is a stretch of slots where the layout allows it, so that columns are read without a copy.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,16 @@ NOWHERE = -2
 _EMPTY = slice(0, 0)
 _HELD_AT_LEAST = 2
 """A stretch may hold so many slots for every machine of the pool; the others stand empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the tasks of a rule are dealt from."""
+
+    pool: Pool
+    zone: int
+    shift: int | None
+    """Of the rule's bit; None where every machine of the pool suits it."""
 
 
 class PoolTable:

@@ -222,11 +222,11 @@ def test_counts_kept_between_batches_are_those_that_are_there() -> None:
         shape_of(a_spec(constraints=Constraints(service=f"s{n}", spread=over)))
         for n, over in enumerate([Spread.ZONE, Spread.RACK, Spread.ZONE, Spread.RACK])
     ]
+    kept = index.neighbours.rows
     for turn in range(4):
         batch = Batch.of([*shapes[turn % 2 :], *shapes[:2]])
         done = assign(index, batch, seed=turn)
         index.give_back(int(done.slot[0]), batch.shapes[0])
-        kept = index.neighbours.rows
         for over in (Spread.ZONE, Spread.RACK):
             for presence, row in kept[over].row_of.items():
                 there = index.domain_counts(presence, over)

@@ -18,6 +18,7 @@ from placement.index import MachineId, MachineIndex
 from placement.mix import Demand
 from placement.policy import POLICIES
 from placement.round import RoundResult, place
+from placement.scarce import MANY_MACHINES
 from placement.spreads import SpreadCounts
 from tests.placement import oracle
 from tests.placement.worlds import World, worlds
@@ -106,14 +107,14 @@ def check_hands(
         assert not best or hand[row] in best
 
 
-@given(worlds(), POLICY_NAMES, SEEDS, st.integers(1, 4))
+@given(worlds(), POLICY_NAMES, SEEDS, st.integers(1, 4), st.sampled_from([1, MANY_MACHINES]))
 def test_a_task_waits_only_when_no_machine_can_take_it(
-    world: World, policy: str, seed: int, hand: int
+    world: World, policy: str, seed: int, hand: int, many: int
 ) -> None:
     index, machines = index_of(world), oracle.machines_of(world.fleet)
     queue = oracle.in_order(world.pending)
     batch = Batch.of(shapes_of(queue, world.cooling))
-    done = assign(index, batch, POLICIES[policy], seed, hand=hand)
+    done = assign(index, batch, POLICIES[policy], seed, hand=hand, many=many)
     for task, slot in zip(queue, done.slot.tolist(), strict=True):
         if slot != UNPLACED:
             oracle.put(machines[index.machine(slot)], task.spec)
