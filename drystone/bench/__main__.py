@@ -91,7 +91,7 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
         return
-    table = Table("figure", "value")
+    table = Table("FIGURE", "VALUE", box=None, pad_edge=False, header_style="bold")
     for key, value in found.items():
         shown = (
             ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
