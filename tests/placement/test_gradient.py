@@ -197,3 +197,12 @@ def test_a_table_that_would_be_too_large_leaves_out_the_less_common() -> None:
     worth = Worth.of(Demand().mix(Batch.of([*many, many[0]])).typical, suits)
     assert len(worth.cells) <= CELLS_MAX
     assert worth.cpu[0] == 1
+
+
+def test_what_is_remembered_outlives_a_new_layout_of_the_index() -> None:
+    fleet = read("machine m1 gpu=2\nmachine m2 gpu=2").fleet
+    index = MachineIndex(fleet.machines)
+    assign(index, Batch.of([shape_for(Resources(cpu_milli=1, memory_mib=1, gpu=1))]))
+    index.remove([index.machine(0)])
+    index.replace(fleet)
+    assert index.demand.mix(Batch.of([])).typical.cpu.tolist() == [1]
