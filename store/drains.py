@@ -5,8 +5,8 @@ sent yet is taken back when the drain ends, so of each task one attempt lives, w
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,6 @@ from domain.machine import MachineClass
 from domain.protocol import DrainMachines
 from domain.resources import COLUMNS, Resources
 from domain.supervision import Reach
-from domain.task import TaskSpec
 from domain.views import DrainView
 from store.acts import note_act
 from store.lines import Standing
@@ -34,7 +33,7 @@ from store.mapping import (
     resources_of,
 )
 from store.orders import has_order
-from store.tables import CLAIM, CLUSTER, DRAIN, HELD, MACHINE, SPEC
+from store.tables import CLAIM, CLUSTER, DRAIN, HELD, MACHINE, SPEC, TASK
 from store.transitions import order_stop, withdraw_stop
 from store.writing import USED, write
 
@@ -42,6 +41,9 @@ LOOK_S = 5.0
 """Between two looks at a machine that is drained: what was stopped has taken its room meanwhile."""
 MACHINES_PER_LOOK_MAX = 100
 STOPS_PER_LOOK_MAX = 100
+"""No further machine is looked at beyond it."""
+SEARCHES_PER_LOOK_MAX = 20_000
+"""Machines asked whether they could hold a task: a tenth of a second."""
 TARGETS_PER_LOOK_MAX = 2_000
 """Machines among which room is looked for; a place beyond them is found at a later look."""
 BLOCKED_SHOWN_MAX = 20
@@ -108,33 +110,30 @@ def drains_due(connection: Connection, cluster: str, now: datetime) -> bool:
 
 
 def stop_drained(connection: Connection, cluster: str, now: datetime) -> int:
-    """Look at machines that are drained: order the stop of what may go; how many were ordered."""
+    """Look at machines that are drained: order the stop of what may go; how many were ordered.
+
+    Those that are beyond the bounds of one look stay due, and come first at the next.
+    """
     due = select(DRAIN).where(_due(cluster, now)).order_by(DRAIN.c.looked_at, DRAIN.c.place)
     drains = connection.execute(due.limit(MACHINES_PER_LOOK_MAX)).all()
     if not drains:
         return 0
     at = micros(now)
-    over = {row.place for row in drains if row.deadline is not None and row.deadline <= at}
-    rows = connection.execute(
-        select(CLAIM.c.attempt, CLAIM.c.key, CLAIM.c.place, SPEC.c.body)
-        .join(SPEC, SPEC.c.key == CLAIM.c.key)
-        .where(_open_at(cluster, [row.place for row in drains]))
-        .where(CLAIM.c.stop_cause.is_(None))
-        .order_by(CLAIM.c.claimed_at, CLAIM.c.attempt)
-    ).all()
-    targets = _targets(connection) if any(row.place not in over for row in rows) else []
+    here = _attempts_at(connection, cluster, [row.place for row in drains])
+    room = _Room(_targets(connection) if here else [])
     going: dict[str, str] = {}
-    blocked: dict[str, list[str]] = {row.place: [] for row in drains}
-    for row in rows:
-        if len(going) >= STOPS_PER_LOOK_MAX:
+    for drain in drains:
+        if len(going) >= STOPS_PER_LOOK_MAX or room.tired:
             break
-        if row.place in over or _finds_room(read_spec(row.body), targets):
-            going[row.attempt] = row.key
-        else:
-            blocked[row.place].append(row.key)
-    for place, keys in blocked.items():
-        shown = {"looked_at": at, "blocked": json.dumps(keys[:BLOCKED_SHOWN_MAX])}
-        connection.execute(update(DRAIN).where(DRAIN.c.place == place).values(shown))
+        over = drain.deadline is not None and drain.deadline <= at
+        blocked = []
+        for row in room.in_turn(here.get(drain.place, []), at):
+            if over or room.takes(row.shape, row.body):
+                going[row.attempt] = row.key
+            else:
+                blocked.append(row.key)
+        shown = {"looked_at": at, "blocked": json.dumps(blocked[:BLOCKED_SHOWN_MAX])}
+        connection.execute(update(DRAIN).where(DRAIN.c.place == drain.place).values(shown))
     return _stop(connection, going, now)
 
 
@@ -171,14 +170,67 @@ def _stop(connection: Connection, going: dict[str, str], now: datetime) -> int:
     return stopped
 
 
-@dataclass(slots=True)
-class _Target:
-    """A machine that may be given work, and what is free of it."""
+def _attempts_at(
+    connection: Connection, cluster: str, places: Sequence[str]
+) -> dict[str, list[Any]]:
+    """Attempts that run there and are not told to stop, the oldest first."""
+    rows = connection.execute(
+        select(CLAIM.c.attempt, CLAIM.c.key, CLAIM.c.place, TASK.c.shape, SPEC.c.body)
+        .join(TASK, TASK.c.key == CLAIM.c.key)
+        .join(SPEC, SPEC.c.key == CLAIM.c.key)
+        .where(_open_at(cluster, places))
+        .where(CLAIM.c.stop_cause.is_(None))
+        .order_by(CLAIM.c.claimed_at, CLAIM.c.attempt)
+    )
+    found: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[row.place].append(row)
+    return found
 
-    kind: MachineClass
+
+class _Room:
+    """What is free elsewhere. Taken away as it is counted on, so no two count on the same.
+
+    It only shrinks: a shape that has found none of it is not looked up again, and one that has
+    goes on from where it found it.
+    """
+
+    def __init__(self, targets: list[MachineClass]) -> None:
+        self._targets = targets
+        self._next: dict[str, int] = {}
+        self._searched = 0
+
+    def in_turn(self, rows: list[Any], at: int) -> list[Any]:
+        """The oldest first; where one look may not reach all, each look begins elsewhere."""
+        if len(rows) * len(self._targets) <= SEARCHES_PER_LOOK_MAX:
+            return rows
+        first = at // round(LOOK_S * 1_000_000) % len(rows)
+        return rows[first:] + rows[:first]
+
+    @property
+    def tired(self) -> bool:
+        """Enough was looked at for one transaction."""
+        return self._searched >= SEARCHES_PER_LOOK_MAX
+
+    def takes(self, shape: str, body: str) -> bool:
+        """True when a machine can hold a task of this shape, which then takes its room there."""
+        if self.tired:
+            return False
+        spec = read_spec(body)
+        for place in range(self._next.get(shape, 0), len(self._targets)):
+            self._searched += 1
+            target = self._targets[place]
+            if refusal_of(spec, target) is None:
+                rest = _less(target.capacity, spec.resources)
+                self._targets[place] = target.model_copy(update={"capacity": rest})
+                self._next[shape] = place
+                return True
+        self._next[shape] = len(self._targets)
+        return False
 
 
-def _targets(connection: Connection) -> list[_Target]:
+def _targets(connection: Connection) -> list[MachineClass]:
+    """Machines that may be given work, with what is free of them."""
     usable = (
         select(MACHINE)
         .join(CLUSTER, CLUSTER.c.name == MACHINE.c.cluster)
@@ -188,7 +240,7 @@ def _targets(connection: Connection) -> list[_Target]:
         .order_by((MACHINE.c.cap_cpu_milli - MACHINE.c.used_cpu_milli).desc(), MACHINE.c.place)
         .limit(TARGETS_PER_LOOK_MAX)
     )
-    return [_Target(_free(row)) for row in connection.execute(usable)]
+    return [_free(row) for row in connection.execute(usable)]
 
 
 def _free(row: Any) -> MachineClass:
@@ -196,23 +248,14 @@ def _free(row: Any) -> MachineClass:
         resources_of(tuple(row._mapping[name] for name in names), extra)
         for names, extra in ((CAPACITY, row.cap_extra), (USED, row.used_extra))
     )
-    return MachineClass(
+    # Of our own columns: not looked at again, for there may be thousands.
+    return MachineClass.model_construct(
         cluster=row.cluster,
         zone=row.zone,
         capacity=_less(there, used),
         labels=read_labels(row.labels),
         taints=read_taints(row.taints),
     )
-
-
-def _finds_room(spec: TaskSpec, targets: Iterable[_Target]) -> bool:
-    """Take it, so that the next one does not count on the same room."""
-    for target in targets:
-        if refusal_of(spec, target.kind) is None:
-            rest = _less(target.kind.capacity, spec.resources)
-            target.kind = target.kind.model_copy(update={"capacity": rest})
-            return True
-    return False
 
 
 def _less(there: Resources, taken: Resources) -> Resources:

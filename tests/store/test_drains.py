@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from domain.attempt import Phase
 from domain.protocol import DrainMachines
 from domain.views import DrainView
@@ -160,3 +162,16 @@ def test_without_names_the_whole_cluster_is_emptied_into_another(world: World) -
     assert look(world) == 0
     world.cluster("c2", a_machine("m9"))
     assert look(world) == 1
+
+
+def test_one_look_is_bounded_and_the_next_goes_on_elsewhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.drains.SEARCHES_PER_LOOK_MAX", 2)
+    world.cluster("c1", M1, a_machine("m2", cpu_milli=500), a_machine("m3", cpu_milli=400))
+    started(world, "huge")
+    started(world, "small", cpu_milli=300)
+    drain(world, "m1")
+    assert sum(look(world) for _ in range(2)) == 1
+    assert world.phase("blue/small") is Phase.STOPPING
+    assert world.phase("blue/huge") is Phase.RUNNING
