@@ -59,7 +59,8 @@ def _draw(panel: "Axes", history: History, *, timed: bool) -> None:
     looked = [look.at / unit for look in history.looks]
     for name in (*MEASURED, FRAGMENTED):
         lost = [100 * look.stranded.get(name, 0.0) for look in history.looks]
-        if any(lost) and len(lost) > 1:
+        known = any(name in look.stranded for look in history.looks)
+        if known and len(lost) > 1:
             panel.plot(looked, lost, linestyle=":", label=f"{name} stranded")
     panel.set_ylabel("% of capacity")
     panel.set_ylim(0, 105)
