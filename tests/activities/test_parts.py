@@ -14,6 +14,7 @@ from activities.rounds import PartitionRounds, batches
 from activities.writer import LedgerWriter
 from domain.attempt import Phase
 from runtime.settings import PlacementSettings
+from store.claims import claim_batch
 from store.schema import migrate
 from store.session import open_engine
 from store.tasks import attempts
@@ -73,10 +74,10 @@ async def test_a_part_that_fails_waits_for_the_next_round(
     placement = Placement(PlacementSettings(), world.engine, writer, cast(Any, None))
     rounds = rounds_on(world.engine)
     solved = rounds.solve(world.now, seed=1)
-    claim, (stands, fails) = rounds_module.claim_batch, batches(solved.result.placed)
+    stands, fails = batches(solved.result.placed)
 
     def failing(connection: Any, partition: int, wishes: Any, now: Any) -> Any:
-        claimed = claim(connection, partition, wishes, now)
+        claimed = claim_batch(connection, partition, wishes, now)
         if wishes[0] == fails[0]:
             raise ConnectionError("the server is gone")
         return claimed
@@ -85,7 +86,7 @@ async def test_a_part_that_fails_waits_for_the_next_round(
     with pytest.raises(ConnectionError):
         await placement._commit(rounds, solved, None)
     assert {f"blue/{name}" for name in offered(world)} == {wish.key for wish in stands}
-    monkeypatch.setattr(rounds_module, "claim_batch", claim)
+    monkeypatch.setattr(rounds_module, "claim_batch", claim_batch)
     await placement._commit(rounds, rounds.solve(world.now, seed=2), None)
     assert len(offered(world)) == TASKS
     for number in range(TASKS):
