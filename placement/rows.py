@@ -10,6 +10,7 @@ from domain.fleet import MachineColumns, MachineStanding
 from domain.resources import COLUMNS
 
 _GPU = COLUMNS.index("gpu")
+_NOTHING: list[tuple[int, ...]] = [()] * len(COLUMNS)
 
 
 def columns_of(machines: Sequence[MachineStanding]) -> MachineColumns:
@@ -25,8 +26,8 @@ def columns_of(machines: Sequence[MachineStanding]) -> MachineColumns:
         rack=[m.rack for m in machines],
         marking=marking,
         markings=[(firsts[code].labels, firsts[code].taints) for code in range(len(codes))],
-        capacity=list(zip(*[m.capacity for m in machines], strict=True)),
-        used=list(zip(*[m.used for m in machines], strict=True)),
+        capacity=list(zip(*[m.capacity for m in machines], strict=True)) or _NOTHING,
+        used=list(zip(*[m.used for m in machines], strict=True)) or _NOTHING,
         cordoned=[m.cordoned for m in machines],
         reachable=[m.reachable for m in machines],
         extras={

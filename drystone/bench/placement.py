@@ -21,6 +21,7 @@ from drystone.bench.fleets import batch, fleet, some_shapes
 from drystone.bench.generated import ledger_database
 from drystone.bench.telling import Say, silent
 from placement.assign import UNPLACED, Assigned, assign
+from placement.blob import pack, unpack
 from placement.demand import Batch, Shape
 from placement.feasible import feasible
 from placement.hands import one_pool
@@ -82,6 +83,7 @@ def run(
         "one_exact_ms": round(1e3 * statistics.median(singles), 3),
         "index_mb": round(index.column_bytes() / 1e6, 2),
         "index_load_ms": _load_ms(stored, seed),
+        "blob_load_ms": _blob_load_ms(stored, seed),
         "heartbeats_10k_ms": _heartbeats_ms(index),
         "memory_bandwidth_gb_s": _memory_bandwidth_gb_s(),
     }
@@ -124,6 +126,12 @@ def _load_ms(machines: int, seed: int) -> float:
             MachineIndex().upsert_columns(machine_columns(connection))
 
         return _median_ms(load)
+
+
+def _blob_load_ms(machines: int, seed: int) -> float:
+    """From the same machines in one piece of bytes."""
+    blob = pack(fleet(machines, seed))
+    return _median_ms(lambda: MachineIndex().upsert_columns(unpack(blob)))
 
 
 @contextmanager
