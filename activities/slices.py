@@ -30,6 +30,8 @@ class FleetSlices:
         self._others = MachineIndex() if partitions > 1 else None
         if self._others is not None:
             self._others.demand = self._mine.demand
+            # Racks and zones go through both sides: rules over them count what is on either.
+            self._mine.beyond, self._others.beyond = self._others, self._mine
 
     def replace(self, everything: FleetColumns) -> None:
         """The full compare: what the fleet does not have is gone."""

@@ -4,7 +4,7 @@ A rule's answer is a flag per domain; a machine has the answer of its domain, so
 one look-up per machine. Knows nothing of room, scores or order.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ _LABEL = "label:"
 TOO_MANY = {"rack": Reason.TOO_MANY_PER_RACK, "zone": Reason.TOO_MANY_PER_ZONE}
 """Of a limit over a label: TOO_MANY_PER_VALUE."""
 
+_NO_TASKS = 2**31 - 1
 MayUse = Callable[["MachineIndex", "Shape"], Mask]
 """Over all slots: True where the shape's own rules (clusters, zones, labels) let it run."""
 
@@ -38,42 +39,48 @@ class Kind:
     named: Mask
     """By code, True for what is a domain; the last entry is that of machines that are in none.
     Every array of flags here has that last entry, so that -1 finds it."""
+    codes_of: Mapping[Hashable, int]
+    """By the domain's name in the fleet, its code."""
 
 
 class KindTable:
     """The kinds of one index, worked out again when they change."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Mask] = {}
+        self._named: dict[str, tuple[Mask, Mapping[Hashable, int]]] = {}
         self._labels: dict[str, tuple[int, Kind]] = {}
 
     def of(self, index: "MachineIndex", over: str) -> Kind:
         """By its name, as constraints write it."""
         if over == "zone":
-            return Kind(index.zone, self._of_names(over, len(index.zones), index.zones.keys))
+            return self._of_names(over, index.zone, len(index.zones), index.zones.keys)
         if over == "rack":
             racks = index.domains(Spread.RACK)[1]
-            return Kind(index.rack, self._of_names(over, racks, index.rack_names))
+            return self._of_names(over, index.rack, racks, index.racks)
         if over == "machine":
             named = np.ones(index.slots + 1, dtype=np.bool_)
             named[-1] = False
-            return Kind(np.arange(index.slots, dtype=np.int32), named)
+            return Kind(np.arange(index.slots, dtype=np.int32), named, {})
         version, kind = self._labels.get(over, (-1, None))
         if kind is None or version != index.marks.changes or len(kind.codes) != index.slots:
             codes, values = index.marks.codes(over.removeprefix(_LABEL), index.slots)
-            named = np.ones(values + 1, dtype=np.bool_)
+            named = np.ones(len(values) + 1, dtype=np.bool_)
             named[-1] = False
-            kind = Kind(codes, named)
+            kind = Kind(codes, named, {value: code for code, value in enumerate(values)})
             self._labels[over] = (index.marks.changes, kind)
         return kind
 
-    def _of_names(self, over: str, count: int, names: Callable[[], Collection[str]]) -> Mask:
+    def _of_names(
+        self, over: str, codes: Column, count: int, names: Callable[[], Iterable[Hashable]]
+    ) -> Kind:
         """Names are only ever added; without one, a machine is in no domain."""
         known = self._named.get(over)
-        if known is None or len(known) != count + 1:
-            known = np.array([*map(bool, names()), False], dtype=np.bool_)
+        if known is None or len(known[1]) != count:
+            by_name = {name: code for code, name in enumerate(names())}
+            there = [bool(name[-1] if isinstance(name, tuple) else name) for name in by_name]
+            known = np.array([*there, False], dtype=np.bool_), by_name
             self._named[over] = known
-        return known
+        return Kind(codes, *known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +111,23 @@ class _Counted:
 class Domains:
     """Counts by domain, added up once when they are asked for, and kept true by `add`."""
 
-    def __init__(self, index: "MachineIndex", may_use: MayUse) -> None:
+    def __init__(self, index: "MachineIndex", may_use: MayUse, *, alone: bool = False) -> None:
         self._index = index
         self._may_use = may_use
         self._counted: dict[Presence, dict[tuple[str, object], _Counted]] = {}
         self._usable: dict[object, Mask] = {}
         self._there: dict[tuple[str, object], Mask] = {}
         """The domains of the machines that are usable."""
+        self._beyond: Domains | None = None
+        """The rest of the fleet; it is asked for what it holds alone."""
+        if index.beyond is not None and not alone:
+            self._beyond = Domains(index.beyond, may_use, alone=True)
 
     def forget(self) -> None:
         """Tasks were placed that nobody has told of; the machines are the same."""
         self._counted.clear()
+        if self._beyond is not None:
+            self._beyond.forget()
 
     def add(self, shape: "Shape", slot: int) -> None:
         """A task of the shape is there now."""
@@ -151,7 +164,7 @@ class Domains:
         service = shape.constraints.service
         if service is None:
             return
-        for over in self._index.neighbours.shunned_over(shape.team, service):
+        for over in shunned_over(self._index, shape.team, service):
             kind, counts = self._counts(Presence(shape.team, service, True, over), over)
             yield Ruling(Reason.ANTI_AFFINITY, kind, (counts == 0) | ~kind.named)
 
@@ -192,9 +205,8 @@ class Domains:
         presence = Presence(shape.team, near.service)
         kind, counts = self._counts(presence, near.over)
         allowed = (counts > 0) & kind.named
-        if near.service == shape.constraints.service and not self._index.neighbours.by_slot(
-            presence
-        ):
+        anywhere = any(side.neighbours.by_slot(presence) for side in sides_of(self._index))
+        if near.service == shape.constraints.service and not anywhere:
             # The first of a service that wants to be near itself has to begin somewhere.
             allowed = kind.named
         return Ruling(Reason.NOT_NEAR, kind, allowed)
@@ -202,18 +214,39 @@ class Domains:
     def _even(self, shape: "Shape", even: Even) -> Ruling:
         rules = shape.constraints
         assert rules.service is not None
-        only = self._usable_for(shape)
-        kind, counts = self._counts(Presence(shape.team, rules.service), even.over, only=shape)
-        there = self._there.get((even.over, _own_rules(shape)))
-        if there is None:
-            there = np.zeros(len(kind.named), dtype=np.bool_)
-            there[kind.codes[: self._index.slots][only]] = True
-            there &= kind.named
-            self._there[even.over, _own_rules(shape)] = there
-        fewest = 0
-        if np.count_nonzero(there) >= max(even.min_domains, 1):
-            fewest = int(counts[there].min())
+        presence = Presence(shape.team, rules.service)
+        kind, counts = self._counts(presence, even.over, only=shape)
+        there = self._domains_there(shape, even.over)
+        held = dict(zip(np.flatnonzero(there).tolist(), counts[there].tolist(), strict=True))
+        number, least = len(held), min(held.values(), default=_NO_TASKS)
+        if self._beyond is not None:
+            # The domains in which the rest of the fleet stands as well are among those counted.
+            for name, code in self._beyond._names_there(shape, even.over).items():
+                own = kind.codes_of.get(name, -1)
+                if own not in held:
+                    number += 1
+                    beyond = self._beyond._counts(presence, even.over, only=shape)[1]
+                    least = min(least, int(beyond[code] if own < 0 else counts[own]))
+        fewest = least if number >= even.min_domains and number else 0
         return Ruling(Reason.UNEVEN, kind, (counts + 1 - fewest <= even.max_skew) & kind.named)
+
+    def _domains_there(self, shape: "Shape", over: str) -> Mask:
+        """By code, the domains of the machines that the shape may use."""
+        there = self._there.get((over, _own_rules(shape)))
+        if there is None:
+            kind = self._kind(over)
+            there = np.zeros(len(kind.named), dtype=np.bool_)
+            there[kind.codes[: self._index.slots][self._usable_for(shape)]] = True
+            there &= kind.named
+            self._there[over, _own_rules(shape)] = there
+        return there
+
+    def _names_there(self, shape: "Shape", over: str) -> dict[Hashable, int]:
+        """The same by name, with their codes; machines, which have none in common, by code."""
+        there, names = self._domains_there(shape, over), self._kind(over).codes_of
+        if over == "machine":
+            return {("beyond", code): code for code in np.flatnonzero(there).tolist()}
+        return {name: code for name, code in names.items() if there[code]}
 
     def _usable_for(self, shape: "Shape") -> Mask:
         key = _own_rules(shape)
@@ -243,8 +276,30 @@ class Domains:
             counts = np.zeros(len(kind.named), dtype=np.int32)
             np.add.at(counts, kind.codes[slots], numbers)
             counts[-1] = 0
+            if self._beyond is not None:
+                beyond, others = self._beyond._counts(presence, over, only=only)
+                names = list(beyond.codes_of)
+                for code in np.flatnonzero(others).tolist() if names else ():
+                    if (own := kind.codes_of.get(names[code], -1)) >= 0:
+                        counts[own] += others[code]
             found = known[key] = _Counted(kind, counts, mask)
         return found.kind, found.counts
+
+
+def sides_of(index: "MachineIndex") -> list["MachineIndex"]:
+    """The index, and that of the rest of the fleet where there is one."""
+    return [index] if index.beyond is None else [index, index.beyond]
+
+
+def shunned_over(index: "MachineIndex", team: str, service: str) -> list[str]:
+    """The kinds of domains over which some task of the fleet shuns the service, in order."""
+    found = (side.neighbours.shunned_over(team, service) for side in sides_of(index))
+    return sorted({over for overs in found for over in overs})
+
+
+def anyone_shuns(index: "MachineIndex") -> bool:
+    """Some task of the fleet wants some service not beside it."""
+    return any(side.neighbours.anyone_shuns for side in sides_of(index))
 
 
 def _own_rules(shape: "Shape") -> object:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from domain.constraint import Constraints
 from placement.demand import Batch, Shape
-from placement.domains import Domains
+from placement.domains import Domains, anyone_shuns, shunned_over
 from placement.feasible import may_use
 from placement.index import MachineIndex
 from placement.neighbours import Presence
@@ -159,7 +159,7 @@ def barred(hands: Hands) -> Table:
     for column in _columns(hands, hands.batch.with_extras):
         for name, amount in hands.shape(column).resources.extra.items():
             _bar_extra(hands, bad, column, name, amount)
-    concerned = hands.batch.bound if index.neighbours.anyone_shuns else hands.batch.shunning
+    concerned = hands.batch.bound if anyone_shuns(index) else hands.batch.shunning
     for column in _columns(hands, concerned):
         _bar_neighbours(hands, bad, column)
     return bad
@@ -236,8 +236,7 @@ def _bar_neighbours(hands: Hands, bad: Table, column: int) -> None:
             held = [slot for slot, count in there.items() if count >= fewer_than]
             rows, _ = hands.find(column, np.array(held, dtype=np.intp))
             bad[rows, column] = SIGN
-    kept_off = hands.index.neighbours.shunned_over(shape.team, shape.constraints.service or "")
-    if kept_off:
+    if shunned_over(hands.index, shape.team, shape.constraints.service or ""):
         own = hands.slot(np.arange(hands.k, dtype=np.int32), np.full(hands.k, column))
         for ruling in Domains(hands.index, may_use).kept_off(shape):
             bad[~ruling.at(own), column] = SIGN

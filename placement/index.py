@@ -42,6 +42,8 @@ class MachineIndex:
     def __init__(self, machines: Iterable[MachineStanding] = ()) -> None:
         self.demand = Demand()
         """What has been placed lately: kept when the index is laid out anew."""
+        self.beyond: MachineIndex | None = None
+        """The rest of the fleet, where rules over domains look at it while it is placed apart."""
         self._empty()
         self.upsert(machines)
 
@@ -244,9 +246,10 @@ class MachineIndex:
         """How many tasks of a service (or of those that shun it) are on each machine of `at`."""
         return self.neighbours.counts(presence, at, self.slots)
 
-    def rack_names(self) -> list[str]:
-        """By code; only ever added to."""
-        return [name for _, _, name in self._racks]
+    def racks(self) -> list[tuple[str, str, str]]:
+        """By code, cluster, zone and name; only ever added to."""
+        clusters, zones = list(self.clusters), list(self.zones)
+        return [(clusters[cluster], zones[zone], name) for cluster, zone, name in self._racks]
 
     def domains(self, over: Spread) -> tuple[Column, int]:
         """Each slot's zone or rack as a code, and how many codes there are."""

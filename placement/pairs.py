@@ -152,8 +152,8 @@ class MarkTable:
             answers.of = values.version
         return answers.marks
 
-    def codes(self, key: str, slots: int) -> tuple[npt.NDArray[np.int32], int]:
-        """By slot, the value of a label as a code, -1 where it is missing; and how many values."""
+    def codes(self, key: str, slots: int) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """By slot, the value of a label as a code, -1 where it is missing; and the values."""
         codes = np.full(slots, -1, dtype=np.int32)
         values = self._values.get(key, _Values()).marks
         for code, mark in enumerate(values):
@@ -163,7 +163,7 @@ class MarkTable:
             else:
                 word = self._words[bit // _WORD_BITS, :slots]
                 codes[(word & np.uint64(1 << bit % _WORD_BITS)) != 0] = code
-        return codes, len(values)
+        return codes, [mark.value for mark in values]
 
     def any_of(self, marks: Iterable[Mark], at: At, slots: int) -> Mask:
         """True where a machine bears at least one of these; `slots` is how many there are."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from placement.demand import Batch
+from placement.domains import anyone_shuns
 from placement.index import MachineIndex
 from placement.pairs import Mask
 from placement.pools import ANYWHERE, Pool, Source, size, slots_of
@@ -96,7 +97,7 @@ class Scarce:
             no_more = np.asarray((batch.ask >= batch.ask[:, code, np.newaxis]).all(axis=0))
             no_more &= batch.gpu_milli >= batch.gpu_milli[code]
             no_more &= batch.rule == batch.rule[code]
-            if self._index.neighbours.anyone_shuns and code in batch.bound:
+            if anyone_shuns(self._index) and code in batch.bound:
                 no_more[:] = False
         no_more[code] = True
         fresh = np.flatnonzero(no_more & ~self.hopeless)

@@ -61,6 +61,17 @@ def lost(done: list[Committed]) -> int:
     return sum(one.number is None for committed in done for one in committed.claimed)
 
 
+def test_rules_over_racks_count_both_sides_of_the_slice(world: World) -> None:
+    world.cluster("c2", *(a_machine(f"r{number}", rack="r") for number in range(MACHINES)))
+    near = {"service": "web", "limits": [{"over": "rack", "tasks": 2}]}
+    rounds = both(world)
+    for number in range(4):
+        world.enqueue(a_task(f"t{number}", team=TEAMS[0], constraints=near, resources=WHOLE))
+        at_once(world, rounds)
+    waiting = [f"t{n}" for n in range(4) if world.phase(f"{TEAMS[0]}/t{n}") is Phase.PENDING]
+    assert waiting == ["t2", "t3"]
+
+
 def test_partitions_that_decide_at_once_do_not_want_the_same_machines(world: World) -> None:
     for team in TEAMS:
         for number in range(3):

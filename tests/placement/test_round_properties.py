@@ -258,6 +258,23 @@ def test_scores_lie_between_0_and_1(world: World, policy: str) -> None:
 
 
 @given(worlds())
+def test_a_fleet_in_two_halves_keeps_the_rules_of_the_whole(world: World) -> None:
+    whole, halves = index_of(world), (MachineIndex(), MachineIndex())
+    for at, half in enumerate(halves):
+        half.open_clusters(world.fleet.clusters)
+        half.upsert(world.fleet.machines[at::2])
+        half.beyond = halves[1 - at]
+    for task in world.pending:
+        shape = shape_of(task.spec)
+        everywhere = feasible(whole, shape, whole.everywhere)
+        for half in halves:
+            mask = feasible(half, shape, half.everywhere)
+            for slot in range(half.slots):
+                at_whole = whole.slot(half.machine(slot))
+                assert mask[slot] == everywhere[at_whole], (task, half.machine(slot))
+
+
+@given(worlds())
 def test_hands_are_barred_where_a_predicate_says_no(world: World) -> None:
     index = index_of(world)
     for task in world.pending:
