@@ -36,7 +36,9 @@ def test_a_share_goes_where_it_leaves_least_and_never_spans_two() -> None:
     index = of_one_machine((1_000, 300, 600, 0))
     half, rest = gpus(milli=300), gpus(milli=501)
     assert devices(index, half, half, rest, rest) == [(1,), (2,), (0,), None]
-    assert explain(index, rest).detail.startswith("largest free share of a gpu 499 < 501; nearest: ")
+    assert explain(index, rest).detail.startswith(
+        "largest free share of a gpu 499 < 501; nearest: "
+    )
 
 
 def test_whole_devices_are_those_that_nobody_uses() -> None:
