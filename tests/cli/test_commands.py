@@ -260,6 +260,9 @@ def test_places_are_listed(up: Up) -> None:
     assert json.loads(up.call("clusters", "get", "local", "--json").stdout)["state"] == "reachable"
     assert up.call("brake").stdout.startswith("not held\n")
     assert "machines" in up.call("top", "--once").stdout
+    assert "STRANDED" in up.call("machines", "headroom").stdout
+    room = json.loads(up.call("machines", "headroom", "--json").stdout)
+    assert room["resources"]["cpu_milli"]["capacity"] == listed["capacity"]["cpu_milli"]
 
 
 def test_ctrl_c_cancels_what_run_has_submitted(up: Up) -> None:
