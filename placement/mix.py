@@ -16,7 +16,7 @@ from placement.devices import WHOLE_MILLI
 from placement.feasible import SETTLED, feasible
 from placement.room import CPU, GPU, MEMORY
 from placement.rules import RuleTable
-from placement.worth import Typical, Worth
+from placement.worth import Cells, Typical, Worth
 
 if TYPE_CHECKING:
     from placement.index import MachineIndex
@@ -87,21 +87,26 @@ class Mix:
         what it was. Apart from the index's own table of rules, where not so many have room."""
         version, worth = self._known.get(index.rules, (None, None))
         if worth is None or version != index.rules.version:
-            worth = Worth.of(self.typical, self._suits(index))
+            worth = Worth.of(self.typical, *self._kinds(index))
             if index.rules not in self._known and len(self._known) == INDEXES_MAX:
                 del self._known[next(iter(self._known))]
             self._known[index.rules] = (index.rules.version, worth)
         return worth
 
-    def _suits(self, index: "MachineIndex") -> Mask | None:
-        """bool of shape (typical tasks, slots): whether the machine meets the rules of the task;
-        None where every machine meets all."""
-        everywhere = index.everywhere
-        table = np.array([feasible(index, rule.shape, everywhere, SETTLED) for rule in self.rules])
-        # Machines that have left are asked about by nobody.
-        if table[:, index.present[everywhere]].all():
-            return None
-        return np.asarray(table[self.rule])
+    def _kinds(self, index: "MachineIndex") -> tuple[Cells, Mask]:
+        """By slot the machine's kind: machines of one kind meet the same rules; and bool of shape
+        (typical tasks, kinds): whether these meet the rules of the task. Of machines with GPUs:
+        any others are of kind 0."""
+        kind = np.zeros(index.slots, dtype=np.intp)
+        has_gpus = index.room.capacity[GPU, : index.slots] > 0
+        there = np.flatnonzero(index.present[: index.slots] & has_gpus)
+        meets = np.array([feasible(index, rule.shape, there, SETTLED) for rule in self.rules])
+        code, first = np.zeros(len(there), dtype=np.intp), there[:1] * 0
+        for eight in np.packbits(meets, axis=0):
+            # Codes are counted anew each time, so that they stay small.
+            _, first, code = np.unique(code * 256 + eight, return_index=True, return_inverse=True)
+        kind[there] = code
+        return kind, np.asarray(meets[:, first][self.rule])
 
 
 class Demand:

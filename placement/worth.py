@@ -69,8 +69,8 @@ class Worth:
     cells: Parts
     """By kind of machine, cpu, memory and size, as one row: the chance that the next tasks use it.
     Sizes are first those of shares, then those of whole devices, each from nothing up."""
-    kind: Cells | None
-    """By slot, which rules the machine meets; None where it is the same for all."""
+    kind: Cells
+    """By slot, which rules the machine meets."""
     cpu: Column
     """The different amounts asked for, ascending."""
     memory: Column
@@ -79,20 +79,18 @@ class Worth:
     by_devices: Cells
     """By the number of devices that nobody uses, likewise."""
     sizes: int
+    sorts: int
+    """How many kinds there are."""
 
     @classmethod
-    def of(cls, typical: Typical, suits: Mask | None) -> Self:
-        """`suits` is bool of shape (typical tasks, slots); None where every machine suits all."""
-        kind, kinds = None, np.ones((len(typical), 1), dtype=np.bool_)
-        if suits is not None:
-            kinds, which = np.unique(suits, axis=1, return_inverse=True)
-            kind = which.reshape(-1).astype(np.intp)
-        while len(typical) > 1 and _cells(typical) * kinds.shape[1] > CELLS_MAX:
+    def of(cls, typical: Typical, kind: Cells, suits: Mask) -> Self:
+        """`suits` is bool of shape (typical tasks, kinds)."""
+        while len(typical) > 1 and _cells(typical) * suits.shape[1] > CELLS_MAX:
             typical = typical.first(len(typical) // 2)
         cpu, memory = np.unique(typical.cpu), np.unique(typical.memory)
         shares, devices = _sizes(typical.share), _sizes(typical.whole)
         sums = np.zeros(
-            (kinds.shape[1], len(cpu) + 1, len(memory) + 1, len(shares) + len(devices)),
+            (suits.shape[1], len(cpu) + 1, len(memory) + 1, len(shares) + len(devices)),
             dtype=np.float32,
         )
         size = np.where(
@@ -105,7 +103,7 @@ class Worth:
             np.searchsorted(memory, typical.memory) + 1,
             size,
         )
-        for number, suited in enumerate(kinds[: len(typical)].T):
+        for number, suited in enumerate(suits[: len(typical)].T):
             np.add.at(sums[number], place, typical.weight * suited)
         of_shares, of_devices = sums[..., : len(shares)], sums[..., len(shares) :]
         for some in (of_shares, of_devices):
@@ -120,12 +118,13 @@ class Worth:
             by_share=_row(shares, WHOLE_MILLI),
             by_devices=len(shares) + _row(devices, DEVICES_MAX),
             sizes=sums.shape[-1],
+            sorts=len(sums),
         )
 
     def at(self, slots: Slots, cpu: Column, memory: Column) -> Cells:
         """Where the sizes of these machines begin, so much of cpu and memory being free there."""
         cells = np.searchsorted(self.cpu, cpu, side="right")
-        if self.kind is not None:
+        if self.sorts > 1:
             cells += self.kind.take(slots) * (len(self.cpu) + 1)
         cells *= len(self.memory) + 1
         cells += np.searchsorted(self.memory, memory, side="right")

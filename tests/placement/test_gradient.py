@@ -171,13 +171,13 @@ def test_what_is_remembered_is_bounded_and_yields_to_what_comes_now() -> None:
 def test_a_mix_knows_the_rules_on_several_fleets_and_when_machines_change() -> None:
     one, other = (
         MachineIndex(
-            replace(row, labels={"kind": kind}) for row in read("machine m1").fleet.machines
+            replace(row, labels={"kind": kind}) for row in read("machine m1 gpu=1").fleet.machines
         )
         for kind in "ab"
     )
     rules = Constraints(labels=(LabelTerm(key="kind", operator=Operator.IN, values=("a",)),))
     mix = Demand().mix(Batch.of([shape_for(Resources(cpu_milli=1, gpu=1), rules)]))
-    third = MachineIndex(read("machine m1").fleet.machines)
+    third = MachineIndex(read("machine m1 gpu=1").fleet.machines)
 
     def is_worth_something(index: MachineIndex) -> bool:
         slots, much = np.zeros(1, dtype=np.intp), np.full(1, 10**6, dtype=np.int32)
@@ -187,14 +187,16 @@ def test_a_mix_knows_the_rules_on_several_fleets_and_when_machines_change() -> N
     for _ in range(2):
         found = [is_worth_something(index) for index in (one, other, third)]
         assert found == [True, False, False]
-    other.upsert(replace(row, labels={"kind": "a"}) for row in read("machine m1").fleet.machines)
+    other.upsert(
+        replace(row, labels={"kind": "a"}) for row in read("machine m1 gpu=1").fleet.machines
+    )
     assert is_worth_something(other)
 
 
 def test_a_table_that_would_be_too_large_leaves_out_the_less_common() -> None:
     many = [shape_for(Resources(cpu_milli=n, memory_mib=n), gpu_milli=n) for n in range(1, 200)]
-    suits = np.eye(128, dtype=np.bool_)
-    worth = Worth.of(Demand().mix(Batch.of([*many, many[0]])).typical, suits)
+    suits, kind = np.eye(128, dtype=np.bool_), np.arange(128)
+    worth = Worth.of(Demand().mix(Batch.of([*many, many[0]])).typical, kind, suits)
     assert len(worth.cells) <= CELLS_MAX
     assert worth.cpu[0] == 1
 
