@@ -43,11 +43,9 @@ class Hands:
     """Each task's shape."""
     shifts: Column | None
     """Each task's rule (`RuleTable.shift`); None: every machine of the pool suits them all."""
-    stretches: Sequence[tuple[int, int]]
-    """Where the hands are stretches of slots beside each other: each one's first slot, and for how
-    many of the tasks it is."""
+    stretch: slice | None
     slots: Slots | None
-    """(k, b), where they are not."""
+    """(k, b); where the hands are one stretch of slots, they are read without this."""
     k: int
     mix: object = None
     """The demand that machines with GPUs are kept fit for (`placement.mix.Mix`); None when the
@@ -58,45 +56,31 @@ class Hands:
     """What is asked of the columns of which something is asked, GPUs apart."""
 
     def __post_init__(self) -> None:
-        ask = self.batch.ask[:, self.codes]
+        ask = self.batch.ask.take(self.codes, axis=1)
         self.asks = {c: ask[c] for c in range(len(ask)) if c != GPU and ask[c].any()}
 
     def of(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A column of the index as a table: what the machine in each place of each hand has."""
-        if self.slots is not None:
-            return column.take(self.slots)
-        if len(self.stretches) == 1:
-            first, width = self.stretches[0]
-            return column[first : first + self.k * width].reshape(self.k, width)
-        table = np.empty((self.k, len(self.codes)), dtype=column.dtype)
-        at = 0
-        for first, width in self.stretches:
-            dealt = column[first : first + self.k * width].reshape(self.k, width)
-            table[:, at : at + width] = dealt
-            at += width
-        return table
+        if self.stretch is not None:
+            table: npt.NDArray[Any] = column[self.stretch].reshape(self.k, len(self.codes))
+            return table
+        assert self.slots is not None
+        return column.take(self.slots)
 
     def slot(self, rows: Column, columns: Slots) -> Slots:
         """Who stands in these places."""
-        if self.slots is not None:
-            return np.asarray(self.slots[rows, columns])
-        first, step = self._starts()
-        return np.asarray(first[columns] + rows * step[columns])
+        if self.stretch is not None:
+            return np.asarray(self.stretch.start + rows * len(self.codes) + columns)
+        assert self.slots is not None
+        return self.slots.ravel().take(rows * len(self.codes) + columns)
 
     def all_slots(self) -> Slots:
         """Every place's machine, (k, b)."""
-        if self.slots is not None:
-            return self.slots
-        first, step = self._starts()
-        return first + np.arange(self.k)[:, np.newaxis] * step
-
-    def _starts(self) -> tuple[Slots, Slots]:
-        """By column of stretches, the slot in its first row, and how far on the next row is."""
-        widths = np.array([width for _, width in self.stretches], dtype=np.intp)
-        before = np.cumsum(widths) - widths
-        firsts = np.array([first for first, _ in self.stretches], dtype=np.intp)
-        first = np.repeat(firsts - before, widths) + np.arange(len(self.codes))
-        return first, np.repeat(widths, widths)
+        if self.stretch is not None:
+            there = np.arange(self.stretch.start, self.stretch.stop, dtype=np.intp)
+            return there.reshape(self.k, len(self.codes))
+        assert self.slots is not None
+        return self.slots
 
     def shape(self, column: int) -> Shape:
         """What the task of that column is."""
@@ -105,11 +89,12 @@ class Hands:
     def find(self, column: int, slots: Slots) -> tuple[Slots, Slots]:
         """Those of these slots that are in the hand of that column: their rows, and which they are
         of those given."""
-        if self.slots is None:
-            first, step = (int(there[column]) for there in self._starts())
-            at = slots - first
-            mine = np.flatnonzero((at >= 0) & (at < self.k * step) & (at % step == 0))
-            return at[mine] // step, mine
+        if self.stretch is not None:
+            width = len(self.codes)
+            at = slots - self.stretch.start
+            mine = np.flatnonzero((at >= 0) & (at < self.k * width) & (at % width == column))
+            return at[mine] // width, mine
+        assert self.slots is not None
         own = self.slots[:, column]
         order = np.argsort(own, kind="stable")
         at = np.searchsorted(own, slots, sorter=order).clip(max=self.k - 1)
@@ -122,10 +107,11 @@ def one_pool(index: MachineIndex, batch: Batch, pool: Pool, first: int, **rest: 
     width = len(rest["codes"])
     k = (size(pool) - first) // width
     if isinstance(pool, slice):
-        stretches = [(pool.start + first, width)]
-        return Hands(index, batch, stretches=stretches, slots=None, k=k, **rest)
+        start = pool.start + first
+        stretch = slice(start, start + k * width)
+        return Hands(index, batch, stretch=stretch, slots=None, k=k, **rest)
     dealt = pool[first : first + k * width].reshape(k, width)
-    return Hands(index, batch, stretches=(), slots=dealt, k=k, **rest)
+    return Hands(index, batch, stretch=None, slots=dealt, k=k, **rest)
 
 
 def many_pools(
@@ -133,12 +119,12 @@ def many_pools(
 ) -> Hands:
     """Deal pools that have no machine in common, each to so many tasks, beside each other."""
     k = min(size(pool) // width for pool, width in pools)
-    stretches = [(pool.start, width) for pool, width in pools if isinstance(pool, slice)]
-    if len(stretches) == len(pools):
-        return Hands(index, batch, stretches=stretches, slots=None, k=k, **rest)
-    dealt = [slots_of(pool, 0, k * width).reshape(k, width) for pool, width in pools]
-    slots = np.concatenate(dealt, axis=1)
-    return Hands(index, batch, stretches=(), slots=slots, k=k, **rest)
+    slots = np.empty((k, sum(width for _, width in pools)), dtype=np.intp)
+    at = 0
+    for pool, width in pools:
+        slots[:, at : at + width] = slots_of(pool, 0, k * width).reshape(k, width)
+        at += width
+    return Hands(index, batch, stretch=None, slots=slots, k=k, **rest)
 
 
 def barred(hands: Hands) -> Table:

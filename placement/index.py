@@ -187,7 +187,7 @@ class MachineIndex:
 
     def take_many(self, slots: Slots, batch: Batch, codes: Column) -> None:
         """`take` of shapes without GPUs or named resources, on slots that differ."""
-        self.room.take(slots, batch.ask[:, codes])
+        self.room.take(slots, batch.ask.take(codes, axis=1))
         self.room.derive(slots)
         bound = np.flatnonzero(batch.counts[codes])
         if len(bound):
