@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from domain.constraint import Even, Near, Spread
+from domain.constraint import Even, Limit, Near, Spread
 from domain.reasons import Reason
 from placement.neighbours import Counts, Presence
 from placement.pairs import At, Mask
@@ -137,26 +137,27 @@ class Domains:
                 if code >= 0 and (one.only is None or one.only[slot]):
                     one.counts[code] += 1
 
-    def rulings(self, shape: "Shape") -> Iterator[Ruling]:
-        """The answer of every rule over domains that binds the shape."""
-        rules, team = shape.constraints, shape.team
-        for over in rules.domains_needed():
-            kind = self._kind(over)
-            yield Ruling(Reason.NO_SUCH_DOMAIN, kind, kind.named)
-        for rule in rules.apart:
-            kind, counts = self._counts(Presence(team, rule.service), rule.over)
-            yield Ruling(Reason.ANTI_AFFINITY, kind, (counts == 0) | ~kind.named)
-        yield from self.kept_off(shape)
+    def rulings(self, shape: "Shape", only: Reason | None = None) -> Iterator[Ruling]:
+        """The answer of every rule over domains that binds the shape; `only` those of a reason."""
+        rules = shape.constraints
+        if only in (None, Reason.NO_SUCH_DOMAIN):
+            for over in rules.domains_needed():
+                kind = self._kind(over)
+                yield Ruling(Reason.NO_SUCH_DOMAIN, kind, kind.named)
+        if only in (None, Reason.ANTI_AFFINITY):
+            for rule in rules.apart:
+                kind, counts = self._counts(Presence(shape.team, rule.service), rule.over)
+                yield Ruling(Reason.ANTI_AFFINITY, kind, (counts == 0) | ~kind.named)
+            yield from self.kept_off(shape)
         for limit in rules.limits:
-            assert rules.service is not None
-            kind, counts = self._counts(Presence(team, rules.service), limit.over)
             reason = TOO_MANY.get(limit.over, Reason.TOO_MANY_PER_VALUE)
-            yield Ruling(reason, kind, (counts < limit.tasks) & kind.named)
+            if only in (None, reason):
+                yield self._limited(shape, limit, reason)
         for even in rules.even:
-            if even.required:
+            if even.required and only in (None, Reason.UNEVEN):
                 yield self._even(shape, even)
         for near in rules.near:
-            if near.required:
+            if near.required and only in (None, Reason.NOT_NEAR):
                 yield self._near(shape, near)
 
     def kept_off(self, shape: "Shape") -> Iterator[Ruling]:
@@ -200,6 +201,12 @@ class Domains:
             return None
         total: Parts = np.stack(parts).sum(axis=0, dtype=np.float32)
         return total / np.float32(len(parts))
+
+    def _limited(self, shape: "Shape", limit: Limit, reason: Reason) -> Ruling:
+        service = shape.constraints.service
+        assert service is not None
+        kind, counts = self._counts(Presence(shape.team, service), limit.over)
+        return Ruling(reason, kind, (counts < limit.tasks) & kind.named)
 
     def _near(self, shape: "Shape", near: Near) -> Ruling:
         presence = Presence(shape.team, near.service)

@@ -140,10 +140,9 @@ def _over_domains(reason: Reason) -> Test:
     def passes(index: "MachineIndex", shape: Shape, at: At) -> Mask | None:
         answer: Mask | None = None
         if shape.constraints.over_domains or shape.constraints.service is not None:
-            for ruling in Domains(index, may_use).rulings(shape):
-                if ruling.reason is reason:
-                    here = ruling.at(at)
-                    answer = here if answer is None else answer & here
+            for ruling in Domains(index, may_use).rulings(shape, reason):
+                here = ruling.at(at)
+                answer = here if answer is None else answer & here
         return answer
 
     return passes
