@@ -36,7 +36,7 @@ LABELS = {
     "driver": ("1.2.3", "1.3.0-beta1", "2.0", "odd"),
     "flags": ("fast, wide", "wide", ""),
 }
-WANTED = {
+WANTED: dict[Operator, tuple[str, ...]] = {
     Operator.LESS: ("16", "n"),
     Operator.AT_MOST: ("16", "n"),
     Operator.MORE: ("9", "n"),

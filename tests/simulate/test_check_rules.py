@@ -9,7 +9,7 @@ from drystone.simulate.cells import InputError
 from drystone.simulate.check import check
 from drystone.simulate.check_rules import label_met
 from drystone.simulate.formats import DRYSTONE, read_tasks
-from drystone.simulate.records import Outcome, Placement, TaskRow
+from drystone.simulate.records import Demand, Outcome, Placement, TaskRow
 from tests.placement.worlds import LABELS, WANTED
 from tests.simulate.worlds import a_demand, a_machine, ran, where
 
@@ -21,7 +21,7 @@ MACHINES = [
 ]
 
 
-def a_ruled(service: str = "", **rules: object):
+def a_ruled(service: str = "", **rules: object) -> Demand:
     given = Constraints.model_validate({**rules, "service": service or None})
     return a_demand(cpu=10, service=service, rules=given)
 
@@ -29,7 +29,7 @@ def a_ruled(service: str = "", **rules: object):
 DB = a_ruled("db")
 
 
-def told(*placed: tuple[object, str, int]) -> list[str]:
+def told(*placed: tuple[Demand, str, int]) -> list[str]:
     """What the checker says of demands on machines, each from a moment on."""
     stream = [TaskRow(f"t{n}", demand, at, None) for n, (demand, _, at) in enumerate(placed)]
     lines = [
