@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from domain.constraint import Apart, Constraints, Even, LabelTerm, Limit, Near
+from domain.constraint import Apart, Constraints, Even, LabelTerm, Limit, Near, Operator
 from drystone.simulate.cells import InputError
 from drystone.simulate.check import check
 from drystone.simulate.check_rules import label_met
@@ -27,6 +27,7 @@ def a_ruled(service: str = "", **rules: object) -> Demand:
 
 
 DB = a_ruled("db")
+MORE = Operator.MORE
 
 
 def told(*placed: tuple[Demand, str, int]) -> list[str]:
@@ -91,7 +92,7 @@ def test_what_keeps_its_rules_is_right():
             "on a1: 'db' is uneven over its zone",
         ),
         (
-            [(a_ruled(labels=(LabelTerm(key="cores", operator=">", values=("8",)),)), "a1", 0)],
+            [(a_ruled(labels=(LabelTerm(key="cores", operator=MORE, values=("8",)),)), "a1", 0)],
             "t0 on a1: has label cores = '8'",
         ),
     ],
