@@ -73,7 +73,9 @@ def test_a_task_submitted_over_rest_tells_its_whole_story(rest: Rest) -> None:
     assert (attempt["cluster"], attempt["machine"]) == ("local", "m1")
     assert attempt["placed_at"] <= attempt["admitted_at"]
     assert attempt["placed_at"] <= attempt["started_at"] <= attempt["ended_at"]
-    assert attempt["ending"]["usage"]["wall_ms"] >= 1_000
+    # It sleeps for a second, but the keeper counts from when it has heard of the start: on a busy
+    # machine some milliseconds less.
+    assert attempt["ending"]["usage"]["wall_ms"] >= 900
     assert not attempt["holds_room"]
 
 
