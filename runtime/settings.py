@@ -102,7 +102,7 @@ class PlacementSettings(_Part):
     """Rounds, bells and cool-downs."""
 
     partitions: Count = 1
-    round_spacing_ms: int = Field(default=30, ge=0)
+    round_spacing_ms: int = Field(default=50, ge=0)
     round_tasks_max: Count = 10_000
     round_heartbeat_s: Seconds = 2.5
     bell_rung_s: Seconds = 1

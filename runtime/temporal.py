@@ -41,13 +41,9 @@ REGISTRATION_S_MAX = 30
 # One dispatch waits for the next poll of the transfer queue: 20 a second by default, so 50 ms.
 # The embedded server has one shard, which by default does one thing at a time, and what clients ask
 # before its own queues: in a burst of starts no delivery began and no timer fired for minutes.
-# What the Web UI lists is written once a second: a workflow that has ended by then costs one write
-# instead of three, a tenth of the server's CPU for a short task. Its own page is always up to date.
 _DYNAMIC_CONFIG = {
     "history.transferProcessorMaxPollRPS": "2000",
     "history.shardIOConcurrency": "16",
-    "history.visibilityProcessorMaxPollRPS": "1",
-    "history.visibilityTaskBatchSize": "1000",
     "matching.enableFairness": "false",
 }
 
