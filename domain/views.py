@@ -145,6 +145,10 @@ class ClusterView(BaseModel, frozen=True):
     machines: int = 0
     attempts: int = 0
     """Attempts that hold room there."""
+    drained_machines: int = 0
+    """Machines that are being emptied, or were and are kept so."""
+    drained_attempts: int = 0
+    """Attempts that still hold room on those."""
 
 
 class BrakeView(BaseModel, frozen=True):

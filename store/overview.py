@@ -19,7 +19,18 @@ from store.mapping import (
     read_taints,
     resources_of,
 )
-from store.tables import BRAKE, CLAIM, CLUSTER, HELD, MACHINE, PARTITION, PENDING, TASK, USAGE
+from store.tables import (
+    BRAKE,
+    CLAIM,
+    CLUSTER,
+    DRAIN,
+    HELD,
+    MACHINE,
+    PARTITION,
+    PENDING,
+    TASK,
+    USAGE,
+)
 from store.writing import USED
 
 MACHINES_MAX = 1_000
@@ -60,6 +71,10 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
     )
     held = select(CLAIM.c.cluster, func.count()).where(HELD).group_by(CLAIM.c.cluster)
     attempt_counts = _counts(connection, held)
+    drained = select(DRAIN.c.cluster, func.count()).group_by(DRAIN.c.cluster)
+    drained_counts = _counts(connection, drained)
+    on_drained = held.join(DRAIN, DRAIN.c.place == CLAIM.c.place)
+    left_counts = _counts(connection, on_drained) if drained_counts else {}
     lifted = connection.scalar(select(BRAKE.c.since).where(BRAKE.c.held == 0)) or 0
     rows = connection.execute(select(CLUSTER).order_by(CLUSTER.c.name))
     return tuple(
@@ -77,6 +92,8 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
             machines_braked_since=instant_or_none(row.machines_braked_since),
             machines=machine_counts.get(row.name, 0),
             attempts=attempt_counts.get(row.name, 0),
+            drained_machines=drained_counts.get(row.name, 0),
+            drained_attempts=left_counts.get(row.name, 0),
         )
         for row in rows
     )

@@ -119,7 +119,8 @@ def list_clusters(url: UrlOption = None, as_json: JsonOption = False) -> None:
         print_json(page)
         return
     rows = [
-        (c.name, c.state.value, c.machines, c.attempts, age(c.heard_at), c.site) for c in page.items
+        (c.name, cluster_state_of(c), c.machines, c.attempts, age(c.heard_at), c.site)
+        for c in page.items
     ]
     columns = ["CLUSTER", "STATE", "MACHINES", "ATTEMPTS", "HEARD", "SITE"]
     print_table(columns, rows, "no clusters yet")
@@ -223,6 +224,16 @@ def _print_cluster(cluster: ClusterView, as_json: bool) -> None:
         print_json(cluster)
     else:
         print_facts(list(cluster.model_dump().items()))
+
+
+def cluster_state_of(cluster: ClusterView) -> str:
+    """In words: whether it answers, and how far the drains of its machines have come."""
+    words = [cluster.state.value]
+    if cluster.drained_machines:
+        count = f"{cluster.drained_machines} machine{'s' * (cluster.drained_machines > 1)}"
+        left = cluster.drained_attempts
+        words.append(f"draining {count}, {left} left" if left else f"{count} drained")
+    return ", ".join(words)
 
 
 def state_of(machine: MachineView) -> str:

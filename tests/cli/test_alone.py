@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from typer.testing import CliRunner
 
 from domain.errors import ConflictError, InvalidError, NeverFitsError
 from domain.errors import UnavailableError as AwayError
+from domain.supervision import Reach
+from domain.views import ClusterView
 from drystone.cli.asked import Entry, read_entries
 from drystone.cli.main import app
 from drystone.cli.output import exit_of
+from drystone.cli.places import cluster_state_of
 from drystone.cli.submit import CONCURRENCY, Batch, verdict_code
 from drystone.client import AsyncClient, Client
 from drystone.questions import Patience
@@ -218,3 +222,28 @@ def test_a_word_of_the_api_has_one_exit_code_whoever_asked() -> None:
 def test_the_version_is_told() -> None:
     done = call(["--version"], {})
     assert (done.returncode, done.stdout.split()[0]) == (0, "drystone")
+
+
+@pytest.mark.parametrize(
+    ("machines", "attempts", "words"),
+    [
+        (0, 0, "reachable"),
+        (1, 0, "reachable, 1 machine drained"),
+        (2, 3, "reachable, draining 2 machines, 3 left"),
+    ],
+)
+def test_a_clusters_state_says_how_far_its_drains_have_come(
+    machines: int, attempts: int, words: str
+) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    cluster = ClusterView(
+        name="c1",
+        state=Reach.REACHABLE,
+        epoch=1,
+        instance="i",
+        registered_at=at,
+        heard_at=at,
+        drained_machines=machines,
+        drained_attempts=attempts,
+    )
+    assert cluster_state_of(cluster) == words

@@ -11,7 +11,7 @@ from domain.views import DrainView
 from store.drains import LOOK_S, drains_due, set_drain, stop_drained
 from store.machines import cordon
 from store.orders import orders, undelivered
-from store.overview import machine
+from store.overview import cluster, clusters, machine
 from tests.store.world import STOPPED, World, a_machine, a_task
 
 M1, M2 = a_machine("m1"), a_machine("m2")
@@ -79,6 +79,20 @@ def test_what_has_nowhere_to_go_is_kept_and_named_until_there_is_room(world: Wor
     world.beat("c1", M2)
     assert look(world) == 1
     assert told(world).blocked_by == ()
+
+
+def test_a_cluster_says_how_many_of_its_machines_are_emptied_and_what_is_left(world: World) -> None:
+    world.cluster("c1", M1, M2)
+    world.cluster("c2", a_machine("m9"))
+    world.running()
+    drain(world, "m1", "m2")
+    shown = {view.name: view for view in world.read(clusters)}
+    assert (shown["c1"].drained_machines, shown["c1"].drained_attempts) == (2, 1)
+    assert (shown["c2"].drained_machines, shown["c2"].drained_attempts) == (0, 0)
+    undrain(world)
+    view = world.read(cluster, "c1")
+    assert view is not None
+    assert (view.drained_machines, view.drained_attempts, view.attempts) == (0, 0, 1)
 
 
 def test_no_two_count_on_the_same_room(world: World) -> None:
