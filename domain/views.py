@@ -106,6 +106,14 @@ class DrainView(BaseModel, frozen=True):
     """Tasks that found no room elsewhere when that was looked for last."""
 
 
+class ClusterDrainView(BaseModel, frozen=True):
+    """A cluster that is being emptied as a whole; machines that join it are, too."""
+
+    by: str
+    since: datetime
+    deadline: datetime | None = None
+
+
 class MachineView(BaseModel, frozen=True):
     """One machine, what it has, and what claims hold of it."""
 
@@ -149,6 +157,8 @@ class ClusterView(BaseModel, frozen=True):
     """Machines that are being emptied, or were and are kept so."""
     drained_attempts: int = 0
     """Attempts that still hold room on those."""
+    drain: ClusterDrainView | None = None
+    """While it is being emptied as a whole, and until that is ended."""
 
 
 class BrakeView(BaseModel, frozen=True):

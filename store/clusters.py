@@ -19,6 +19,7 @@ from store.bell import ring_if_needed, ring_waiting
 from store.brake import DEFAULT_BRAKE, brake_held, lift_brake_if_few, lock_brake, set_brake_if_many
 from store.dialects import upsert
 from store.digests import inquire
+from store.drains import drain_joined, unknown_if_drained
 from store.fences import unfence
 from store.locking import Work
 from store.machines import save_reports, save_states
@@ -89,7 +90,10 @@ def heartbeat(
         lift_brake_if_few(connection, at, brake)
     if reachable:
         inquire(connection, cluster, message.running, now)
+    names = {report.name for report in message.machines}
+    joining = unknown_if_drained(connection, cluster, names)
     freed = save_reports(connection, cluster, message.machines, now)
+    drain_joined(connection, cluster, joining, now)
     freed = save_states(connection, cluster, message.states, now) or freed
     freed = freed or back
     rings = ring_waiting(connection, now) if freed else ring_if_needed(connection, now)

@@ -6,7 +6,7 @@ sent yet is taken back when the drain ends, so of each task one attempt lives, w
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -33,7 +33,7 @@ from store.mapping import (
     resources_of,
 )
 from store.orders import has_order
-from store.tables import CLAIM, CLUSTER, DRAIN, HELD, MACHINE, SPEC, TASK
+from store.tables import CLAIM, CLUSTER, CLUSTER_DRAIN, DRAIN, HELD, MACHINE, SPEC, TASK
 from store.transitions import order_stop, withdraw_stop
 from store.writing import USED, write
 
@@ -50,23 +50,73 @@ BLOCKED_SHOWN_MAX = 20
 
 
 def set_drain(connection: Connection, cluster: str, wish: DrainMachines, now: datetime) -> set[int]:
-    """Begin, change or end the drain of some machines, all of the cluster without names.
+    """Begin, change or end the drain of some machines; without names of the cluster as a whole.
 
     The answer is the partitions to be rung. Machines that are not there are passed over.
     """
     mine = select(MACHINE).where(MACHINE.c.cluster == cluster).order_by(MACHINE.c.place)
     if wish.machines:
         mine = mine.where(MACHINE.c.name.in_(wish.machines))
+    else:
+        _set_whole(connection, cluster, wish, now)
     rows = connection.execute(mine).all()
-    places = [row.place for row in rows]
-    known = {row.place: row for row in connection.execute(_at(places))}
     if not wish.drained:
-        return _end(connection, cluster, [known[place] for place in places if place in known], now)
-    rings = cordon(
-        connection, cluster, [row.name for row in rows], cordoned=True, by=wish.by, now=now
-    )
+        return _end(connection, cluster, [row.place for row in rows], now)
     deadline = None if wish.deadline is None else micros(wish.deadline)
-    changed = {"by": wish.by, "deadline": deadline, "looked_at": 0}
+    rings = _begin(connection, cluster, rows, wish.by, deadline, now)
+    subject = ", ".join(wish.machines) or "all machines"
+    note_act(connection, wish.by, "drain", f"{subject} of {cluster}"[:200], now)
+    return rings
+
+
+def _set_whole(connection: Connection, cluster: str, wish: DrainMachines, now: datetime) -> None:
+    where = CLUSTER_DRAIN.c.cluster == cluster
+    before = connection.scalar(select(CLUSTER_DRAIN.c.began_at).where(where))
+    connection.execute(delete(CLUSTER_DRAIN).where(where))
+    if wish.drained:
+        values = {
+            "cluster": cluster,
+            "by": wish.by,
+            "began_at": before or micros(now),
+            "deadline": None if wish.deadline is None else micros(wish.deadline),
+        }
+        connection.execute(insert(CLUSTER_DRAIN).values(values))
+
+
+def unknown_if_drained(connection: Connection, cluster: str, names: Collection[str]) -> set[str]:
+    """Those of these machines that are new, if the cluster is being emptied as a whole."""
+    whole = select(CLUSTER_DRAIN.c.cluster).where(CLUSTER_DRAIN.c.cluster == cluster)
+    if not names or connection.scalar(whole) is None:
+        return set()
+    mine = select(MACHINE.c.name).where(MACHINE.c.cluster == cluster)
+    return set(names) - set(connection.scalars(mine.where(MACHINE.c.name.in_(names))))
+
+
+def drain_joined(
+    connection: Connection, cluster: str, names: Collection[str], now: datetime
+) -> None:
+    """Machines that have just joined a cluster which is being emptied: they are, too."""
+    if not names:
+        return
+    whole = select(CLUSTER_DRAIN).where(CLUSTER_DRAIN.c.cluster == cluster)
+    drain = connection.execute(whole).one()
+    mine = select(MACHINE).where(MACHINE.c.cluster == cluster).where(MACHINE.c.name.in_(names))
+    rows = connection.execute(mine.order_by(MACHINE.c.place)).all()
+    _begin(connection, cluster, rows, drain.by, drain.deadline, now)
+
+
+def _begin(
+    connection: Connection,
+    cluster: str,
+    rows: Sequence[Any],
+    by: str,
+    deadline: int | None,
+    now: datetime,
+) -> set[int]:
+    known = set(connection.scalars(_at([row.place for row in rows], DRAIN.c.place)))
+    names = [row.name for row in rows]
+    rings = cordon(connection, cluster, names, cordoned=True, by=by, now=now)
+    changed = {"by": by, "deadline": deadline, "looked_at": 0}
     connection.execute(update(DRAIN).where(DRAIN.c.place.in_(known)).values(changed))
     fresh = [row for row in rows if row.place not in known]
     if fresh:
@@ -75,13 +125,12 @@ def set_drain(connection: Connection, cluster: str, wish: DrainMachines, now: da
             insert(DRAIN),
             [{**common, "place": row.place, "cordoned_before": row.cordoned} for row in fresh],
         )
-    subject = ", ".join(wish.machines) or "all machines"
-    note_act(connection, wish.by, "drain", f"{subject} of {cluster}"[:200], now)
     return rings
 
 
-def _end(connection: Connection, cluster: str, drains: Sequence[Any], now: datetime) -> set[int]:
+def _end(connection: Connection, cluster: str, asked: Sequence[str], now: datetime) -> set[int]:
     """What was cordoned before stays so; stop orders that were not sent are taken back."""
+    drains = connection.execute(_at(asked)).all()
     places = [row.place for row in drains]
     named = [row.place.partition("/")[2] for row in drains if not row.cordoned_before]
     waiting = connection.execute(
@@ -276,5 +325,5 @@ def _open_at(cluster: str, places: Sequence[str]) -> ColumnElement[bool]:
     return mine & (CLAIM.c.standing == Standing.OPEN.value)
 
 
-def _at(places: Sequence[str]) -> Any:
-    return select(DRAIN).where(DRAIN.c.place.in_(places)).order_by(DRAIN.c.place)
+def _at(places: Sequence[str], *columns: ColumnElement[Any]) -> Any:
+    return select(*(columns or (DRAIN,))).where(DRAIN.c.place.in_(places)).order_by(DRAIN.c.place)

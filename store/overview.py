@@ -8,7 +8,14 @@ from sqlalchemy import Connection, func, select
 from domain.attempt import Phase
 from domain.resources import Resources
 from domain.supervision import Reach
-from domain.views import ClusterView, DrainView, MachineView, PartitionView, TeamUsage
+from domain.views import (
+    ClusterDrainView,
+    ClusterView,
+    DrainView,
+    MachineView,
+    PartitionView,
+    TeamUsage,
+)
 from store.drains import drains_of
 from store.machines import CAPACITY
 from store.mapping import (
@@ -23,6 +30,7 @@ from store.tables import (
     BRAKE,
     CLAIM,
     CLUSTER,
+    CLUSTER_DRAIN,
     DRAIN,
     HELD,
     MACHINE,
@@ -76,6 +84,7 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
     on_drained = held.join(DRAIN, DRAIN.c.place == CLAIM.c.place)
     left_counts = _counts(connection, on_drained) if drained_counts else {}
     lifted = connection.scalar(select(BRAKE.c.since).where(BRAKE.c.held == 0)) or 0
+    whole = {row.cluster: row for row in connection.execute(select(CLUSTER_DRAIN))}
     rows = connection.execute(select(CLUSTER).order_by(CLUSTER.c.name))
     return tuple(
         ClusterView(
@@ -94,6 +103,7 @@ def clusters(connection: Connection) -> tuple[ClusterView, ...]:
             attempts=attempt_counts.get(row.name, 0),
             drained_machines=drained_counts.get(row.name, 0),
             drained_attempts=left_counts.get(row.name, 0),
+            drain=_whole_drain(whole.get(row.name)),
         )
         for row in rows
     )
@@ -136,6 +146,13 @@ def team_usage(connection: Connection) -> tuple[TeamUsage, ...]:
         )
         for row in rows
     )
+
+
+def _whole_drain(row: Any) -> ClusterDrainView | None:
+    if row is None:
+        return None
+    since, deadline = instant(row.began_at), instant_or_none(row.deadline)
+    return ClusterDrainView(by=row.by, since=since, deadline=deadline)
 
 
 def _silent_since(row: Any, lifted: int) -> datetime | None:

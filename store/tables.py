@@ -343,6 +343,17 @@ class DrainRow(SQLModel, table=True):
     """Tasks that found no room elsewhere when it was looked at last."""
 
 
+class ClusterDrainRow(SQLModel, table=True):
+    """A cluster that is being emptied as a whole: machines that join it are, too."""
+
+    __tablename__ = "cluster_drain"
+
+    cluster: str = Field(sa_column=_key(NAME_CHARS))
+    by: str = ""
+    began_at: int = Field(sa_type=BigInteger)
+    deadline: int | None = Field(default=None, sa_type=BigInteger)
+
+
 class DifferenceRow(SQLModel, table=True):
     """Two facts that should agree and do not, until a look finds that they do."""
 
@@ -430,6 +441,7 @@ COOLDOWN = _table(CooldownRow)
 BRAKE = _table(BrakeRow)
 DOUBTFUL_MACHINE = _table(DoubtfulMachineRow)
 DRAIN = _table(DrainRow)
+CLUSTER_DRAIN = _table(ClusterDrainRow)
 DIFFERENCE = _table(DifferenceRow)
 AUDIT_COUNT = _table(AuditCountRow)
 AUDIT_RUN = _table(AuditRunRow)

@@ -1,7 +1,9 @@
 """/v1/machines and /v1/clusters: drain and undrain, a wish told to the cluster's workflow."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
@@ -17,6 +19,7 @@ DEADLINE_S_MAX = 30 * 86_400
 
 router = APIRouter(tags=["drains"])
 
+View = TypeVar("View", MachineView, ClusterView)
 By = Annotated[str, Query(min_length=1, max_length=BY_CHARS_MAX)]
 DeadlineS = Annotated[
     int | None,
@@ -40,7 +43,7 @@ async def drain_machine(
     """No new tasks there; what runs is stopped as it finds room elsewhere, and placed there."""
     await find_machine(parts, cluster, machine)
     await _tell(parts, cluster, (machine,), by, drained=True, deadline_s=deadline_s)
-    return await _shown(parts, cluster, machine, drained=True)
+    return await _shown(partial(find_machine, parts, cluster, machine), parts, drained=True)
 
 
 @router.post("/v1/machines/{cluster}/{machine}/undrain", status_code=202, responses=ANSWERS)
@@ -50,25 +53,25 @@ async def undrain_machine(
     """New tasks again (unless it was cordoned before); stops that were not sent are taken back."""
     await find_machine(parts, cluster, machine)
     await _tell(parts, cluster, (machine,), by, drained=False)
-    return await _shown(parts, cluster, machine, drained=False)
+    return await _shown(partial(find_machine, parts, cluster, machine), parts, drained=False)
 
 
 @router.post("/v1/clusters/{cluster}/drain", status_code=202, responses=ANSWERS)
 async def drain_cluster(
     cluster: ClusterName, parts: PartsOf, by: By = "api", deadline_s: DeadlineS = None
 ) -> ClusterView:
-    """The same for every machine that the cluster has now."""
-    view = await find_cluster(parts, cluster)
+    """The same for every machine that the cluster has now, and for those that join it later."""
+    await find_cluster(parts, cluster)
     await _tell(parts, cluster, (), by, drained=True, deadline_s=deadline_s)
-    return view
+    return await _shown(partial(find_cluster, parts, cluster), parts, drained=True)
 
 
 @router.post("/v1/clusters/{cluster}/undrain", status_code=202, responses=ANSWERS)
 async def undrain_cluster(cluster: ClusterName, parts: PartsOf, by: By = "api") -> ClusterView:
     """The same for every machine of it that is drained."""
-    view = await find_cluster(parts, cluster)
+    await find_cluster(parts, cluster)
     await _tell(parts, cluster, (), by, drained=False)
-    return view
+    return await _shown(partial(find_cluster, parts, cluster), parts, drained=False)
 
 
 async def _tell(
@@ -86,12 +89,12 @@ async def _tell(
         raise NotFoundError(f"the workflow of cluster {cluster} is not there")
 
 
-async def _shown(parts: Parts, cluster: str, machine: str, *, drained: bool) -> MachineView:
+async def _shown(find: Callable[[], Awaitable[View]], parts: Parts, *, drained: bool) -> View:
     """The cluster's workflow writes the row; mostly it has done so within milliseconds."""
-    view = await find_machine(parts, cluster, machine)
+    view = await find()
     for _ in range(int(SHOWN_S_MAX / POLL_S)):
         if (view.drain is not None) == drained or parts.closing.begun:
             break
         await parts.closing.sleep(POLL_S)
-        view = await find_machine(parts, cluster, machine)
+        view = await find()
     return view

@@ -229,8 +229,9 @@ def _print_cluster(cluster: ClusterView, as_json: bool) -> None:
 def cluster_state_of(cluster: ClusterView) -> str:
     """In words: whether it answers, and how far the drains of its machines have come."""
     words = [cluster.state.value]
-    if cluster.drained_machines:
+    if cluster.drained_machines or cluster.drain is not None:
         count = f"{cluster.drained_machines} machine{'s' * (cluster.drained_machines > 1)}"
+        count = "all machines" if cluster.drain is not None else count
         left = cluster.drained_attempts
         words.append(f"draining {count}, {left} left" if left else f"{count} drained")
     return ", ".join(words)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from domain.errors import ConflictError, InvalidError, NeverFitsError
 from domain.errors import UnavailableError as AwayError
 from domain.supervision import Reach
-from domain.views import ClusterView
+from domain.views import ClusterDrainView, ClusterView
 from drystone.cli.asked import Entry, read_entries
 from drystone.cli.main import app
 from drystone.cli.output import exit_of
@@ -225,15 +225,17 @@ def test_the_version_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machines", "attempts", "words"),
+    ("machines", "attempts", "whole", "words"),
     [
-        (0, 0, "reachable"),
-        (1, 0, "reachable, 1 machine drained"),
-        (2, 3, "reachable, draining 2 machines, 3 left"),
+        (0, 0, False, "reachable"),
+        (1, 0, False, "reachable, 1 machine drained"),
+        (2, 3, False, "reachable, draining 2 machines, 3 left"),
+        (2, 3, True, "reachable, draining all machines, 3 left"),
+        (0, 0, True, "reachable, all machines drained"),
     ],
 )
 def test_a_clusters_state_says_how_far_its_drains_have_come(
-    machines: int, attempts: int, words: str
+    machines: int, attempts: int, whole: bool, words: str
 ) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     cluster = ClusterView(
@@ -245,5 +247,6 @@ def test_a_clusters_state_says_how_far_its_drains_have_come(
         heard_at=at,
         drained_machines=machines,
         drained_attempts=attempts,
+        drain=ClusterDrainView(by="ann", since=at) if whole else None,
     )
     assert cluster_state_of(cluster) == words

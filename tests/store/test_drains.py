@@ -7,7 +7,7 @@ import pytest
 
 from domain.attempt import Phase
 from domain.protocol import DrainMachines
-from domain.views import DrainView
+from domain.views import ClusterDrainView, DrainView
 from store.drains import LOOK_S, drains_due, set_drain, stop_drained
 from store.machines import cordon
 from store.orders import orders, undelivered
@@ -42,6 +42,14 @@ def told(world: World, name: str = "m1") -> DrainView:
     assert view.cordoned
     assert view.drain is not None
     return view.drain
+
+
+def emptied(world: World, name: str) -> bool:
+    """Drained, and cordoned for that."""
+    view = world.read(machine, "c1", name)
+    assert view is not None
+    assert view.cordoned == (view.drain is not None)
+    return view.drain is not None
 
 
 def started(world: World, *names: str, cpu_milli: int = 1_000, **rules: Any) -> None:
@@ -93,6 +101,35 @@ def test_a_cluster_says_how_many_of_its_machines_are_emptied_and_what_is_left(wo
     view = world.read(cluster, "c1")
     assert view is not None
     assert (view.drained_machines, view.drained_attempts, view.attempts) == (0, 0, 1)
+
+
+def test_what_joins_a_cluster_that_is_emptied_is_emptied_too(world: World) -> None:
+    world.cluster("c1", M1)
+    drain(world, deadline_s=60)
+    world.beat("c1", M1, M2)
+    assert (told(world, "m2").by, told(world, "m2").deadline) == ("ann", told(world).deadline)
+    whole = world.read(cluster, "c1")
+    assert whole is not None
+    assert whole.drain == ClusterDrainView(
+        by="ann", since=told(world).since, deadline=told(world).deadline
+    )
+    undrain(world, "m2")
+    world.beat("c1", a_machine("m2", cpu_milli=9_000))
+    assert not emptied(world, "m2"), "it has not joined anew"
+    undrain(world)
+    world.beat("c1", a_machine("m3"))
+    assert not emptied(world, "m1")
+    assert not emptied(world, "m3")
+    whole = world.read(cluster, "c1")
+    assert whole is not None
+    assert whole.drain is None
+
+
+def test_a_drain_of_all_machines_by_name_takes_in_no_other(world: World) -> None:
+    world.cluster("c1", M1)
+    drain(world, "m1")
+    world.beat("c1", M2)
+    assert not emptied(world, "m2")
 
 
 def test_no_two_count_on_the_same_room(world: World) -> None:
