@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from domain.attempt import Ending, Outcome, Phase, StopCause
 from domain.claims import Finish, Requeue, Then
 from domain.reasons import Reason
-from domain.retry import Spent, backoff, budget_left
+from domain.retry import Spent, backoff, budget_left, why_final
 from domain.stages import Stopping, TaskState
 
 
@@ -31,16 +31,19 @@ def what_follows(
         )
         return Finish(outcome=cancelled), state.spent
     spent = state.spent.charged(ending.cause)
-    if not budget_left(state.spec.retries, spent, ending.cause):
+    retries, failure = state.spec.retries, ending.failure
+    final = None if failure is None else why_final(retries, failure, ending.exit_code)
+    if final is not None or not budget_left(retries, spent, ending.cause):
+        detail = "; ".join(filter(None, (ending.detail, final)))
         failed = Outcome(
             phase=Phase.FAILED,
             reason=ending.reason or Reason.BUDGET_SPENT,
             exit_code=ending.exit_code,
             number=number,
-            detail=ending.detail or f"{spent.of(ending.cause)} ended by {ending.cause}",
+            detail=detail or f"{spent.of(ending.cause)} ended by {ending.cause}",
         )
         return Finish(outcome=failed), spent
-    not_before = at + backoff(state.spec.retries, spent, ending.cause, chance)
+    not_before = at + backoff(retries, spent, ending.cause, chance)
     return Requeue(not_before=not_before, not_after=wait_limit(state, not_before)), spent
 
 

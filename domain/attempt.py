@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import BaseModel
 
 from domain.reasons import Reason
-from domain.retry import Cause
+from domain.retry import Cause, FailureClass
 
 
 class Phase(StrEnum):
@@ -89,6 +89,17 @@ class Ending(BaseModel, frozen=True):
                 return Cause.PREEMPTION
             case _:
                 return Cause.FAILURE
+
+    @property
+    def failure(self) -> FailureClass | None:
+        """In which way it failed, where the user's budget pays for that."""
+        if self.success or self.cause is not Cause.FAILURE:
+            return None
+        if self.kind is EndKind.STOPPED:
+            return FailureClass.TIMEOUT
+        if self.reason is Reason.KILLED_BY_SIGNAL:
+            return FailureClass.SIGNAL
+        return FailureClass.START if self.exit_code is None else FailureClass.EXIT
 
 
 class AttemptRecord(BaseModel, frozen=True):

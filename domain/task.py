@@ -22,7 +22,7 @@ from domain.misfit import VARIABLE_PATTERN
 from domain.misfit import given as shown
 from domain.priority import Band
 from domain.resources import Resources
-from domain.retry import Retries
+from domain.retry import Growth, Retries
 from domain.unknown import unknown_fields
 
 COMMAND_WORDS_MAX = 1_000
@@ -195,5 +195,11 @@ def body_digest(spec: TaskSpec) -> str:
     for name in ("near", "apart", "limits", "even"):
         if not meaning["constraints"][name]:
             del meaning["constraints"][name]
+    retries = meaning["retries"]
+    for name in ("final_on", "final_exit_codes", "only_exit_codes"):
+        if not retries[name]:
+            del retries[name]
+    if retries["backoff"]["growth"] == Growth.EXPONENTIAL:
+        del retries["backoff"]["growth"]
     canonical = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -6,7 +6,6 @@ decision gives; topics that no file of this folder reads are named as not yet ad
 
 import importlib
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from placement.feasible import PREDICATES, feasible
 from placement.hands import one_pool
 from placement.index import MachineId, MachineIndex
 from placement.score import Scorer, best_fit, load
+from tests.cases.asking import Case, otherwise, parametrize
 
 TOPICS = {
     "resource_fit": "placement_resources",
@@ -63,47 +63,11 @@ OPERATORS = {
 }
 
 
-def otherwise() -> dict[str, str]:
-    """By case or kind, the reason in the decision."""
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", DECISION.read_text(), re.MULTILINE)
-    return dict(rows)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per case; one visible skip where no folder was given or a topic is missing."""
-    if "case" not in metafunc.fixturenames:
-        return
-    kind = metafunc.function.__name__.removeprefix("test_")
-    kinds = ANSWERED_OTHERWISE if kind == "answered_otherwise" else {kind: TOPICS[kind]}
-    params = [param for one, topic in kinds.items() for param in _params(metafunc, one, topic)]
-    metafunc.parametrize("case", params)
-
-
-def _params(metafunc: pytest.Metafunc, kind: str, topic: str) -> list[Any]:
-    folder = metafunc.config.getoption("--cases")
-    if folder is None:
-        skip = pytest.mark.skip(reason="no folder of peer cases was given (--cases)")
-        return [pytest.param({}, marks=skip, id=kind)]
-    path = Path(folder) / f"{topic}.json"
-    if not path.exists():
-        skip = pytest.mark.skip(reason=f"{path.name} is not in the folder of peer cases")
-        return [pytest.param({}, marks=skip, id=kind)]
-    cases = [case for case in json.loads(path.read_text())["cases"] if case["kind"] == kind]
-    assert cases, f"{path.name} holds no case of {kind}"
-    return [_param(case) for case in cases]
-
-
-def _param(case: dict[str, Any]) -> Any:
-    reasons = otherwise()
-    reason = reasons.get(case["id"], reasons.get(case["kind"]))
-    marks = [pytest.mark.skip(reason=f"{case['id']}: {reason}")] if reason else []
-    return pytest.param(case, marks=marks, id=case["id"])
+    parametrize(metafunc, TOPICS, ANSWERED_OTHERWISE, DECISION)
 
 
 _SOME, _NOTHING = Resources(cpu_milli=1_000, memory_mib=1_024), Resources()
-
-
-_Case = dict[str, Any]
 
 
 def a_machine(
@@ -231,7 +195,7 @@ def test_attribute_operator(case: dict[str, Any]) -> None:
     assert fits(a_machine(labels=labels), a_shape(Constraints(labels=(term,)))) == match
 
 
-def test_distinct_placement(case: _Case) -> None:
+def test_distinct_placement(case: Case) -> None:
     given = case["given"]
     asked, team = given["constraint"], given.get("namespace", "default")
     service = _service(given["job"], given["placing_group"], asked)
@@ -315,7 +279,7 @@ def _kept_off(index: MachineIndex, shape: Shape) -> dict[str, Reason]:
     return found
 
 
-def test_spread_filter(case: _Case) -> None:
+def test_spread_filter(case: Case) -> None:
     given = case["given"]
     index, team, service, terms = _spread_world(given)
     even = tuple(_even(asked, service) for asked in given["constraints"])
@@ -330,7 +294,7 @@ def test_spread_filter(case: _Case) -> None:
             assert (reason in PREEMPTION_MAY_HELP) == (answer == "no"), (name, reason)
 
 
-def test_spread_counts(case: _Case) -> None:
+def test_spread_counts(case: Case) -> None:
     """What is counted shows in the least skew that lets a task in, where the fewest are none."""
     given = case["given"]
     index, team, service, terms = _spread_world(given)
@@ -348,7 +312,7 @@ def test_spread_counts(case: _Case) -> None:
                     assert (name in kept_off) == (held + 1 - fewest > skew), (name, skew)
 
 
-def test_resource_score(case: _Case) -> None:
+def test_resource_score(case: Case) -> None:
     """The mean part left over (or taken), in whole hundredths: ours are not cut to whole ones."""
     given, asked = case["given"], case["given"]["score"]
     assert len(set(asked["weights"].values())) == 1, "resources weigh the same"
@@ -376,7 +340,7 @@ def _scores(scorer: Scorer, machines: list[MachineStanding], shape: Shape) -> di
     return {name: float(scores[slot]) for name, slot in slots.items() if slot is not None}
 
 
-def test_answered_otherwise(case: _Case) -> None:
+def test_answered_otherwise(case: Case) -> None:
     raise AssertionError(f"{case['id']} stands in no decision")
 
 
@@ -390,7 +354,7 @@ def test_every_kind_of_an_adapted_topic_is_read_or_answered_otherwise(
     for topic in sorted(set(known.values())):
         for case in json.loads((Path(folder) / f"{topic}.json").read_text())["cases"]:
             assert known.get(case["kind"]) == topic, case["id"]
-    assert set(ANSWERED_OTHERWISE) <= set(otherwise())
+    assert set(ANSWERED_OTHERWISE) <= set(otherwise(DECISION))
 
 
 def test_topics_that_are_not_yet_adapted_are_named(request: pytest.FixtureRequest) -> None:
