@@ -71,7 +71,8 @@ def set_drain(connection: Connection, cluster: str, wish: DrainMachines, now: da
 
 def _set_whole(connection: Connection, cluster: str, wish: DrainMachines, now: datetime) -> None:
     # As a heartbeat does first: what it brings is there for us to drain, or it sees the drain.
-    connection.execute(select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster).with_for_update())
+    row = select(CLUSTER.c.epoch).where(CLUSTER.c.name == cluster)
+    connection.execute(row.with_for_update(key_share=True))
     where = CLUSTER_DRAIN.c.cluster == cluster
     before = connection.scalar(select(CLUSTER_DRAIN.c.began_at).where(where))
     connection.execute(delete(CLUSTER_DRAIN).where(where))
