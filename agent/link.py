@@ -9,6 +9,9 @@ import itertools
 from datetime import timedelta
 
 from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
@@ -52,6 +55,7 @@ NEWS_SPACING_S = 0.25
 KEEPERS_WAIT_S = 3.0
 """After a restart, offers that came before the keepers are back could only wait."""
 WATCH_S = 1.0
+REACH_S_MAX = 2.0
 WORKFLOW_TASK_S = 2.0
 """A killed worker holds up the cluster's workflow no longer than this."""
 
@@ -85,6 +89,21 @@ class TemporalSignals:
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             rpc_timeout=timedelta(seconds=seconds_max),
         )
+
+    async def reaches(self) -> bool:
+        """True when the server answers a question about our own queue."""
+        question = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=agent_queue(self._cluster)),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        try:
+            await self._client.workflow_service.describe_task_queue(
+                question, timeout=timedelta(seconds=REACH_S_MAX)
+            )
+        except RPCError:
+            return False
+        return True
 
 
 class AgentActivities(AgentPort):
@@ -275,3 +294,5 @@ class Heart:
             orders, self._orders_seen = self._orders_seen, self._activities.taken
             successes += self._activities.taken - orders
             self._watch = self._watch.after(successes, failures, boot_ms())
+            if self._watch.asks and await self._signals.reaches():
+                self._watch = self._watch.reached(boot_ms())

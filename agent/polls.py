@@ -3,6 +3,8 @@
 An agent that cannot be given orders must not keep its lease alive. Each poll that ends leaves a
 latency, and those that failed a failure as well. An idle poll takes about a minute to come back
 with nothing, so silence proves little: only failures that go on prove that nothing gets through.
+Silence after them proves more once the server has answered something else over the same connection:
+by then the poll has been tried again, and waits there.
 """
 
 from collections.abc import Iterable
@@ -15,8 +17,10 @@ FAILURE = "temporal_long_request_failure"
 OPERATION = "PollActivityTaskQueue"
 UPDATES_MAX = 100_000
 """Size of the buffer between two readings, a second apart."""
+RETRIED_MS = 14_000
+"""The SDK tries a poll again at most 10 s after a failure, and a fifth of that by chance."""
 STILL_FAILING_MS = 30_000
-"""The SDK tries again at most 10 s after a failure: without one for so long, a poll is waiting."""
+"""How long a try may take that finds no connection: without a failure for so long, a poll waits."""
 IDLE_POLL_MS = 70_000
 
 
@@ -27,6 +31,8 @@ class PollWatch:
     succeeded_ms: int
     failing_since_ms: int | None = None
     failed_ms: int = 0
+    reached_ms: int | None = None
+    """When the server answered something else, after the last failure."""
 
     def after(self, successes: int, failures: int, now_ms: int) -> "PollWatch":
         """Some ended."""
@@ -35,13 +41,24 @@ class PollWatch:
         if not failures:
             return self
         since_ms = now_ms if self.failing_since_ms is None else self.failing_since_ms
-        return replace(self, failing_since_ms=since_ms, failed_ms=now_ms)
+        return replace(self, failing_since_ms=since_ms, failed_ms=now_ms, reached_ms=None)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it helps to know if the server answers anything."""
+        return self.failing_since_ms is not None and self.reached_ms is None
+
+    def reached(self, now_ms: int) -> "PollWatch":
+        """The server has answered something else."""
+        return replace(self, reached_ms=now_ms)
 
     def healthy(self, now_ms: int, lease_ms: int) -> bool:
         """False when no poll got through for a lease."""
-        if self.failing_since_ms is not None and now_ms - self.failed_ms < STILL_FAILING_MS:
+        quiet_ms = STILL_FAILING_MS if self.reached_ms is None else RETRIED_MS
+        if self.failing_since_ms is not None and now_ms - self.failed_ms < quiet_ms:
             return now_ms - self.failing_since_ms < lease_ms
-        return now_ms - self.succeeded_ms < lease_ms + IDLE_POLL_MS
+        through_ms = max(self.succeeded_ms, self.reached_ms or 0)
+        return now_ms - through_ms < lease_ms + IDLE_POLL_MS
 
 
 def ended_polls(updates: Iterable[BufferedMetricUpdate]) -> tuple[int, int]:

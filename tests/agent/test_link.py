@@ -179,6 +179,14 @@ async def test_what_cannot_be_sent_in_time_is_counted() -> None:
     assert await outbox.flushed(0.01) == 1
 
 
+async def test_a_server_reaches_us_while_it_answers_about_our_queue(
+    client: Client,
+) -> None:
+    assert await TemporalSignals(client, "c1", "a1").reaches()
+    elsewhere = Client(client.service_client, namespace="nowhere", plugins=[plugin()])
+    assert not await TemporalSignals(elsewhere, "c1", "a1").reaches()
+
+
 # --- orders and polls -----------------------------------------------------------------------------
 
 

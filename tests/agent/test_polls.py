@@ -1,6 +1,6 @@
 """When silence of the polls is a reason to stop beating."""
 
-from agent.polls import PollWatch
+from agent.polls import IDLE_POLL_MS, RETRIED_MS, STILL_FAILING_MS, PollWatch
 
 LEASE_MS = 60_000
 
@@ -24,6 +24,32 @@ def test_one_poll_that_gets_through_is_enough() -> None:
 def test_a_poll_that_waits_after_failures_counts_as_getting_through() -> None:
     watch = _failing(PollWatch(succeeded_ms=0), 0, 20_000)
     assert watch.healthy(20_000 + 45_000, LEASE_MS)
+
+
+def test_after_a_long_outage_a_poll_that_waits_is_known_once_the_server_answers() -> None:
+    back_ms = 20 * LEASE_MS
+    watch = _failing(PollWatch(succeeded_ms=0), 0, back_ms)
+    assert watch.asks
+    assert not watch.healthy(back_ms + STILL_FAILING_MS, LEASE_MS), "nothing says that it is back"
+    watch = watch.reached(back_ms + 1_000)
+    assert not watch.asks
+    assert not watch.healthy(back_ms + RETRIED_MS - 1, LEASE_MS), "the poll may still wait to be"
+    assert watch.healthy(back_ms + RETRIED_MS, LEASE_MS)
+    idle_ms = back_ms + 1_000 + LEASE_MS + IDLE_POLL_MS
+    assert not watch.healthy(idle_ms, LEASE_MS), "and should have come back long ago"
+
+
+def test_a_server_that_answers_all_but_polls_keeps_nothing_alive() -> None:
+    watch = PollWatch(succeeded_ms=0)
+    for now_ms in range(0, 10 * LEASE_MS, 12_000):
+        watch = watch.after(0, 1, now_ms).reached(now_ms + 1)
+    assert not watch.healthy(now_ms + 11_999, LEASE_MS)
+
+
+def test_without_failures_nothing_is_asked() -> None:
+    watch = PollWatch(succeeded_ms=0)
+    assert not watch.asks
+    assert not watch.after(0, 1, 5).after(1, 0, 6).asks
 
 
 def test_without_any_news_of_polls_nothing_gets_through() -> None:
