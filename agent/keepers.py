@@ -34,6 +34,7 @@ from domain.protocol import (
     LogQuestion,
     StartAnswer,
 )
+from runtime.settings import KEEP_ALIVE_S
 from runtime.telemetry import logger
 
 SOCKET_NAME = "agent.sock"
@@ -305,6 +306,7 @@ def server(app: FastAPI) -> uvicorn.Server:
         ws_ping_timeout=PING_S,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=CLOSE_S_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return _Server(config)
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from api.app import create_app
 from api.closing import Closing
 from domain.misfit import told
-from runtime.settings import VARIABLES, Settings
+from runtime.settings import KEEP_ALIVE_S, VARIABLES, Settings
 from runtime.telemetry import logger, set_up_logging
 
 STOP_S_MAX = 5
@@ -31,6 +31,23 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def server_config(settings: Settings, closing: Closing) -> uvicorn.Config:
+    """How the API is served."""
+    return uvicorn.Config(
+        create_app(settings, closing),
+        host=settings.api_host,
+        port=settings.api_port,
+        loop="uvloop",
+        http="httptools",
+        backlog=BACKLOG,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+
+
 def main() -> int:
     """The exit code: 0 after an orderly stop, 1 when it could not listen, 2 for bad settings."""
     given = _options()
@@ -42,21 +59,7 @@ def main() -> int:
     set_up_logging(settings, "api")
     logger().info("api listens", address=settings.api_host, port=settings.api_port)
     closing = Closing()
-    server = _Server(
-        uvicorn.Config(
-            create_app(settings, closing),
-            host=settings.api_host,
-            port=settings.api_port,
-            loop="uvloop",
-            http="httptools",
-            backlog=BACKLOG,
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=STOP_S_MAX,
-        ),
-        closing,
-    )
+    server = _Server(server_config(settings, closing), closing)
     # uvicorn raises the signal again once it has stopped in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

@@ -16,6 +16,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIX = "DRYSTONE_"
 
+KEEP_ALIVE_S = 75
+"""Our servers hold an idle connection longer than clients do, whose request might otherwise meet
+its end: httpx lets go after 5 s, load balancers after a minute."""
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Percent = Annotated[float, Field(ge=0, le=100)]

@@ -72,6 +72,12 @@ def a_keeper(**changes: str) -> FakeKeeper:
     return FakeKeeper(**{"token": "secret", **changes})
 
 
+async def test_the_api_lets_go_of_an_idle_connection_before_its_agent_does(door: Door) -> None:
+    let_go_s = httpx.Limits().keepalive_expiry
+    assert let_go_s is not None
+    assert door.server.config.timeout_keep_alive > let_go_s
+
+
 async def test_when_an_attempt_started_is_told_once_it_is_known(door: Door) -> None:
     known = await door.get("/v1/starts?attempt=blue/t1%231")
     assert StartAnswer.model_validate_json(known.content).started_at == WALL

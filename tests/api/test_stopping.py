@@ -13,6 +13,7 @@ import httpx
 import pytest_asyncio
 from starlette.types import Message
 
+from api.__main__ import server_config
 from api.closing import AnswerWhenCancelled, Closing
 from tests.api.conftest import Desk, until
 from tests.support.fleet import free_port
@@ -43,6 +44,12 @@ async def process(desk: Desk) -> AsyncIterator[tuple[asyncio.subprocess.Process,
     if made.returncode is None:
         made.kill()
         await made.wait()
+
+
+async def test_clients_let_go_of_an_idle_connection_before_the_api_does(desk: Desk) -> None:
+    let_go_s = httpx.Limits().keepalive_expiry
+    assert let_go_s is not None
+    assert server_config(desk.settings, Closing()).timeout_keep_alive > let_go_s
 
 
 async def test_a_planned_stop_answers_what_waits_and_is_soon_over(
