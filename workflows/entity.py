@@ -97,6 +97,7 @@ class Entity(Generic[State, Event, Effect]):
     ) -> None:
         self.state = state
         self.inbox = inbox
+        self.history_events_max = HISTORY_EVENTS_MAX
         self._step = step
         self._perform = perform
         self._ended = ended
@@ -109,13 +110,16 @@ class Entity(Generic[State, Event, Effect]):
         state is shown when there is time to look at it, not between a question and its answer.
         """
         await self._carry_out(effects)
-        while not self._ended(self.state) and not rollover_due():
+        while not self._ended(self.state) and not self._rollover_due():
             if len(self.inbox) == 0:
                 self._show(self.state)
-            await workflow.wait_condition(lambda: len(self.inbox) > 0 or rollover_due())
+            await workflow.wait_condition(lambda: len(self.inbox) > 0 or self._rollover_due())
             if len(self.inbox) > 0:
                 await self._advance(self.inbox.take())
         self._show(self.state)
+
+    def _rollover_due(self) -> bool:
+        return rollover_due(self.history_events_max)
 
     async def _advance(self, message: Event) -> None:
         self.state, effects = self._step(self.state, message)
@@ -144,10 +148,7 @@ def carried_over(kind: type[_Carried], carried: Any) -> _Carried | None:
     return kind.model_validate(carried)
 
 
-def rollover_due() -> bool:
+def rollover_due(events_max: int = HISTORY_EVENTS_MAX) -> bool:
     """True when this run should end and the next begin."""
     info = workflow.info()
-    return (
-        info.is_continue_as_new_suggested()
-        or info.get_current_history_length() >= HISTORY_EVENTS_MAX
-    )
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() >= events_max
